@@ -6,6 +6,7 @@ A library imports nothing else of the core, so the core can change behind these 
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - values as bytes: `dumps`
+- files of MPI libraries: `mpi_files`
 - ranks: `detect`, `check_ranks`, `installed_launcher`, `launch_command`, `clear_sessions`, `environment_of_launcher`
 - child processes: `children`, `descendants`, `kill_group`, `adopt_orphans`, `die_with_parent`, `Memory`, `scratch`,
   `claimed_processors`, `child_environment`, `settings_for_mpi`
@@ -43,6 +44,7 @@ _HOMES = {
     ".core.host.mpiexec": "check_ranks installed_launcher launch_command",
     ".core.host.open_mpi": "clear_sessions",
     ".core.host.memory_usage": "Memory",
+    ".core.host.mpi_files": "",
     ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
     ".core.objects.serialize": "dumps",
 }
@@ -53,7 +55,7 @@ __all__ = [
     "BlockingFuture", "Memory", "Outcome", "Status", "abort_s", "adopt_orphans", "ask", "blocked", "check_ranks",
     "check_resources", "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions",
     "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "future_of", "installed_launcher",
-    "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "scratch", "settings_for_mpi",
+    "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files", "scratch", "settings_for_mpi",
     "size_in_bytes", "spec_of", "status_line", "this_call", "when_done",
 ]  # fmt: skip
 
@@ -106,6 +108,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.gangs.environment import EACH_TEXT, OF_PLACES, TEXTS_OF_WHEEL
     from mpi_runtime.core.gangs.greeting import abort_s
     from mpi_runtime.core.gangs.library import PMI1, PMIX
+    from mpi_runtime.core.host import mpi_files
     from mpi_runtime.core.host.claimed_processors import claimed_processors
     from mpi_runtime.core.host.launch import detect
     from mpi_runtime.core.host.launchers import child_environment, environment_of_launcher, settings_for_mpi

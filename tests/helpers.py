@@ -96,7 +96,10 @@ def wait_until_in_client(thread: threading.Thread) -> None:
 
     def is_inside() -> bool:
         frame = frames().get(thread.ident or 0)
-        while frame is not None and f"{os.sep}mpi_runtime{os.sep}client{os.sep}" not in frame.f_code.co_filename:
+        while (
+            frame is not None
+            and f"{os.sep}mpi_runtime{os.sep}core{os.sep}client{os.sep}" not in frame.f_code.co_filename
+        ):
             frame = frame.f_back
         return frame is not None
 

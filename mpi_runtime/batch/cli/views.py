@@ -47,7 +47,8 @@ def directory_of(name: str) -> str:
                 return directory
     raise NoBatchError(
         f"there is no batch {name!r} here: none of {', '.join(tried)} is a directory with a "
-        f"{batch_history.FOLDER!r} in it. Name the directory of its output, or change to the directory in which it was started"
+        f"{batch_history.FOLDER!r} in it. Name the directory of its output, or change to the directory in which it was "
+        "started"
     )
 
 

@@ -1,7 +1,6 @@
 """The history of a batch, kept in a journal: its commands, when each started, how each ended.
 
 The driver writes these kinds of records, each before it reports the event:
-
 - `Planning`: commands were added, in the order of the batch;
 - `Began`: a command was submitted to the scheduler;
 - `Ended`: it has ended, with its result and the number of this end;
@@ -16,8 +15,8 @@ If several jobs run a batch, each has a file of its own. A `Returned` lists comm
 A command is done if its last end was a success, has its key, and is later than the ends of all names in its `after`.
 The key is the hash of its text, its surroundings, its standard input and the keys of the names in its `after`.
 
-A run after `Finished` begins the batch again: what has not succeeded runs. Any other run continues it: what has failed
-since the batch began stays failed, and commands that were cancelled or paused stay that way.
+A run after `Finished` begins the batch again: what has not succeeded runs. Any other continues it: what has failed
+since the batch began stays failed, what was cancelled or paused stays that way.
 """
 
 from __future__ import annotations

@@ -84,21 +84,14 @@ class BatchJournal:
                 self.is_late = role == batch_history.RUN and _is_late(self.life[0], self.history, directory)
                 """Whether the job was submitted for a batch that is finished, so that it has nothing to do."""
                 if is_fresh and not (self.continues or self.is_late):
-                    for path in (*segments.paths(self.path), Path(directory, outputs.ARCHIVE)):
-                        path.unlink(missing_ok=True)
-                    shutil.rmtree(self.path / outputs.STARTED, ignore_errors=True)
-                    self.history = batch_history.History()
+                    self._forget(directory)
                 path, self._file = segments.create(self.path)
             except BaseException:
                 if self._claim is not None:
                     self._claim.release()
                 raise
         except OSError as error:
-            advice = "Free some space there, or name" if is_full(error) else "Name"
-            raise JournalError(
-                f"the journal {self.path} cannot be used: {error.strerror or error} ({error.filename or self.path}). "
-                f"{advice} another directory with --directory, on a file system that all hosts of the job share."
-            ) from error
+            raise _unusable(self.path, error) from error
         self.is_successor = role == batch_history.SUCCESSOR
         """Whether this job takes the place of a coordinator that is gone: the run of that one continues."""
         self.keys: dict[str, tuple[bytes, int]] = {}
@@ -112,6 +105,13 @@ class BatchJournal:
             self.history.new_run()
         if self._claim is not None:
             self.history.number = max(self.history.number, self._claim.number << EPOCH_BITS)
+
+    def _forget(self, directory: str) -> None:
+        """Remove what earlier runs have recorded."""
+        for path in (*segments.paths(self.path), Path(directory, outputs.ARCHIVE)):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.path / outputs.STARTED, ignore_errors=True)
+        self.history = batch_history.History()
 
     def _has_jobs(self) -> bool:
         """Whether jobs may be at work in the last run, without a coordinator."""
@@ -246,6 +246,14 @@ class BatchJournal:
         self._file.close()
         if self._claim is not None:
             self._claim.release()
+
+
+def _unusable(path: Path, error: OSError) -> JournalError:
+    advice = "Free some space there, or name" if is_full(error) else "Name"
+    return JournalError(
+        f"the journal {path} cannot be used: {error.strerror or error} ({error.filename or path}). {advice} another "
+        "directory with --directory, on a file system that all hosts of the job share."
+    )
 
 
 def _is_next(life: tuple[str, int], history: batch_history.History) -> bool:

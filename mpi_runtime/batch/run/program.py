@@ -22,8 +22,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.core.host import mpi_files
-from mpi_runtime.extend import Memory, adopt_orphans, children, descendants, kill_group
+from mpi_runtime.extend import Memory, adopt_orphans, children, descendants, kill_group, mpi_files
 from mpi_runtime.scheduler.protocol.limits import LOOK_US, STOPPED_US
 
 KILL_LIMIT_S = 5.0

@@ -74,7 +74,7 @@ def test_both_ends_of_an_error_are_the_users() -> None:
     text = shown(error)
     assert frames(str(error)) == [(HERE, "inner"), (HERE, "deep")]
     local = frames(text.replace(str(error), ""))
-    assert local == [(HERE, "caught"), (HERE, "<lambda>"), ("api/values.py", "get")], text
+    assert local == [(HERE, "caught"), (HERE, "<lambda>"), ("core/api/values.py", "get")], text
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_methods_and_constructors_and_generators_and_coroutines() -> None:
     ):
         error = caught(lambda ref=ref: get(ref))  # type: ignore[misc]
         assert frames(str(error)) == [(HERE, function), (HERE, "deep")]
-        assert frames(shown(error).replace(str(error), ""))[-1] == ("api/values.py", "get")
+        assert frames(shown(error).replace(str(error), ""))[-1] == ("core/api/values.py", "get")
 
 
 def test_f_map_shows_the_users_frames() -> None:
@@ -128,7 +128,7 @@ def test_f_map_shows_the_users_frames() -> None:
     ):
         error = caught(act)
         assert frames(str(error)) == [(HERE, "inner"), (HERE, "deep")]
-        assert frames(shown(error).replace(str(error), ""))[2:] == [("calls/mapping.py", function)]
+        assert frames(shown(error).replace(str(error), ""))[2:] == [("core/calls/mapping.py", function)]
 
 
 def test_awaiting_and_futures_show_none_of_ours() -> None:
@@ -140,7 +140,7 @@ def test_awaiting_and_futures_show_none_of_ours() -> None:
     for act in (lambda: asyncio.run(wait()), lambda: inner.remote(0).future().result()):
         error = caught(act)
         ours = [one for one in frames(shown(error)) if "/" in one[0]]
-        assert ours in ([], [("client/blocking_future.py", "result")]), shown(error)
+        assert ours in ([], [("core/client/blocking_future.py", "result")]), shown(error)
 
 
 def test_what_led_to_an_error_stays() -> None:
@@ -177,7 +177,7 @@ def test_a_timeout_shows_none_of_ours() -> None:
     ref = remote(__import__("time").sleep).remote(0.5)
     error = caught(lambda: get(ref, timeout=0.01))
     assert isinstance(error, GetTimeoutError)
-    assert frames(shown(error))[2:] == [("api/values.py", "get")]
+    assert frames(shown(error))[2:] == [("core/api/values.py", "get")]
     get(ref)
 
 
@@ -192,7 +192,7 @@ def test_a_bug_of_ours_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(Waiting, "get", broken)
         found = frames(shown(caught(lambda: get(inner.remote(1)))))
         monkeypatch.undo()
-        assert ("api/values.py", "_get") in found
+        assert ("core/api/values.py", "_get") in found
         assert found[-1] == (HERE, "broken")
 
 
@@ -202,7 +202,11 @@ def test_a_bug_of_ours_in_a_task_keeps_its_last_frames() -> None:
         mpi_runtime.wait(3)  # type: ignore[arg-type]
 
     error = caught(lambda: get(use.remote()))
-    assert frames(str(error)) == [(HERE, "use"), ("api/values.py", "wait"), ("api/values.py", "_what_to_wait_for")]
+    assert frames(str(error)) == [
+        (HERE, "use"),
+        ("core/api/values.py", "wait"),
+        ("core/api/values.py", "_what_to_wait_for"),
+    ]
 
 
 APP = """
@@ -227,7 +231,7 @@ def test_an_error_that_ends_the_program(options: tuple[str, ...]) -> None:
     assert frames(completed.stderr) == [
         ("app.py", "<module>"),
         ("app.py", "main"),
-        ("api/values.py", "get"),
+        ("core/api/values.py", "get"),
         ("app.py", "fail"),
     ]
     assert completed.stderr.count("Traceback") == 2

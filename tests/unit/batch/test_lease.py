@@ -35,7 +35,7 @@ def test_on_the_host_that_submits_the_first_command_of_a_process_can_be_too_late
 ) -> None:
     monkeypatch.setattr(attempts, "_delays", deque[float](maxlen=4))
     client = SimpleNamespace(questions=SimpleNamespace(host=host))
-    monkeypatch.setattr(attempts, "current", SimpleNamespace(client=lambda: client))
+    monkeypatch.setattr(attempts, "job", lambda: client)
     sent_s = time.time() - 60.0
     assert has_expired(sent_s, sent_s + LEASE_S) is (host == 0)
     assert not has_expired(time.time(), time.time() + LEASE_S)

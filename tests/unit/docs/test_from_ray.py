@@ -16,7 +16,9 @@ ROWS = re.findall(
 NOT_RAYS = {
     "ActorClass",
     "ActorHandle",
+    "Context",
     "RemoteFunction",
+    "Results",
     "RuntimeContext",
     "actor",
     "batch",
