@@ -197,7 +197,7 @@ def _names_in(path: str) -> Counter[str]:
 
 def _hosts_in(path: str) -> list[list[str]]:
     """Read a file with a host in each line: its words."""
-    found = []
+    found: list[list[str]] = []
     for words in _lines(path):
         if len(words) > 1:
             found.append(words)

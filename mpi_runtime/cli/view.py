@@ -12,6 +12,7 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from mpi_runtime.batch.cli.views import document_of
@@ -60,7 +61,7 @@ def view(words: Sequence[str]) -> int:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # as Ctrl-C, or the file for the browser would stay
-            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+            signal.signal(number, _as_ctrl_c)
     with until_end:
         try:
             serve(source, options.port, opened)
@@ -167,6 +168,10 @@ def _training(directory: Path) -> Document:
         return training.document(directory.resolve())
     except (OSError, ValueError, KeyError) as error:
         raise LaunchError(f"the files of the training in {directory} cannot be read: {error!r}") from error
+
+
+def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 def _parser() -> argparse.ArgumentParser:

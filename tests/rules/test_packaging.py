@@ -36,7 +36,8 @@ def test_the_version_stands_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert METADATA["dynamic"] == ["version"]
     assert project()["tool"]["setuptools"]["dynamic"]["version"] == {"attr": f"{PACKAGE}.__version__"}
     changes = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert changes[:2] == ["Unreleased", version]
+    assert changes[0] == "Unreleased"
+    assert re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", changes[1])
     assert "\nversion:" not in (ROOT / "CITATION.cff").read_text()
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith(f"mpi-runtime {version}\n")
