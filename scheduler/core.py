@@ -24,8 +24,8 @@ from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
 from mpi_runtime.scheduler.dispatch.queue_order import Turns
 from mpi_runtime.scheduler.gangs import members, nested_calls, starting
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.losses import cancel, deaths, losses, time_limits
-from mpi_runtime.scheduler.nodes import groups, health, memory_pressure, nodes, spilling
+from mpi_runtime.scheduler.losses import cancel, dead_executors, lost_ranks, time_limits
+from mpi_runtime.scheduler.nodes import gpu_quarantine, groups, memory_pressure, nodes, spilling
 from mpi_runtime.scheduler.protocol import events, rank_events
 from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, RefusedError, Released, Returned
@@ -86,8 +86,8 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.Saved: checkpoints.saved,
     events.StateLost: checkpoints.lost,
     events.EndAnnounced: actor_calls.end_announced,
-    events.Faulted: health.faulted,
-    events.Dying: deaths.dying,
+    events.Faulted: gpu_quarantine.faulted,
+    events.Dying: dead_executors.dying,
     events.Yielded: items.yielded,
     events.Consumed: items.consumed,
     events.CancelRequested: cancel.cancel,
@@ -101,9 +101,9 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
 RANK_EVENTS: dict[type, Callable[[State, Any, int], None]] = {
     rank_events.RankJoined: nodes.join,
     rank_events.JobBegan: nodes.begin,
-    rank_events.RankLost: losses.rank_lost,
+    rank_events.RankLost: lost_ranks.rank_lost,
     rank_events.ExecutorStarted: dispatch.executor_started,
-    rank_events.ExecutorDied: deaths.executor_died,
+    rank_events.ExecutorDied: dead_executors.executor_died,
     TakenBack: _taken_back,
     rank_events.FrameRefused: refusals.frame_refused,
     rank_events.Fetched: copies.fetched,
@@ -261,7 +261,7 @@ class Scheduler:
                     state.dirty.append(later)
                 return
             if queue.ready and alternatives.has_none(queue.ready[0].function):  # nor have all its calls
-                health.fail_all(state, queue)
+                gpu_quarantine.fail_all(state, queue)
             if not queue.is_timed or not deadline.holds_back(state, queue, now):
                 has_grown = (starting.serve if queue.function.spec.ranks else serve)(state, queue, now)
                 if has_grown and state.accounts:  # another queue goes next

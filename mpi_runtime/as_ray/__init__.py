@@ -1,12 +1,12 @@
 """This runtime under Ray's name: `import ray` gives it, so that libraries written for Ray's core run unchanged.
 
-`names.py` lists the modules of Ray and their content, `modules.py` makes them, and importing `installed.py` installs
-them. If the driver has imported that module, executors import it before they run anything.
+`ray_names.py` lists the modules of Ray and their content, `import_system.py` makes them, and importing `installed.py`
+installs them. If the driver has imported that module, executors import it before they run anything.
 
 - `dag.py`: graphs of calls, as Ray's `dag`
 - `installed.py`: its import makes `import ray` give this package in this process
-- `modules.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
-- `names.py`: tables of Ray's modules and names, and the modules here that stand behind them
+- `import_system.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
+- `ray_names.py`: tables of Ray's modules and names, and the modules here that stand behind them
 - `top.py`: names of the module `ray` that have no meaning here, such as its version, languages and modes, and functions
   with other names of arguments: `get`, `wait`, `cancel`, `shutdown`
 - `state.py`: `ray.util.state` with the arguments of Ray's functions

@@ -5,7 +5,7 @@ from importlib import import_module
 from multiprocessing import spawn
 from typing import Any
 
-from mpi_runtime.as_ray.modules import Finder
+from mpi_runtime.as_ray.import_system import Finder
 
 
 class _Import:

@@ -13,7 +13,7 @@ from mpi_runtime.show.numbers import clock, count, seconds
 from mpi_runtime.show.terminal import visible
 
 PASSED_ON = "an argument is "
-"""Errors with these words are not the first of their kind: see `scheduler/values/endings.py`."""
+"""Errors with these words are not the first of their kind: see `scheduler/values/call_ends.py`."""
 
 
 class Facts(msgspec.Struct, kw_only=True):

@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_far
 from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, State
-from mpi_runtime.scheduler.values import endings, objects
+from mpi_runtime.scheduler.values import call_ends, objects
 from mpi_runtime.scheduler.values.checks import require
 
 _ENDS = "the job is about to end"
@@ -48,7 +48,7 @@ def ready(state: State, task: Task) -> None:
     """Handle a method call that has its arguments."""
     actor = task.actor
     if actor is None:
-        endings.fail(state, task, "ActorDiedError", f"the actor of {task.function.spec.name} no longer exists")
+        call_ends.fail(state, task, "ActorDiedError", f"the actor of {task.function.spec.name} no longer exists")
     elif actor.state in (lifecycle.ENDING, lifecycle.DEAD):
         fail_call(state, actor, task)
     else:
@@ -65,9 +65,9 @@ def fail_call(state: State, actor: Actor, task: Task) -> None:
     if actor.error is not None:
         found = state.objects.get(actor.id)
         failure = objects.pass_on(found) if found is not None else None
-        endings.conclude(state, task, [actor.error], lifecycle.FAIL, failure)
+        call_ends.conclude(state, task, [actor.error], lifecycle.FAIL, failure)
     else:
-        endings.fail(state, task, "ActorDiedError", died_message(state, actor, task))
+        call_ends.fail(state, task, "ActorDiedError", died_message(state, actor, task))
 
 
 def died_message(state: State, actor: Actor, task: Task) -> str:
@@ -231,7 +231,7 @@ def give_again(
     if has_run:
         advance(state.stories, task, lifecycle.LOSE, cause)
         advance(state.stories, task, lifecycle.RETRY)
-        endings.spend_retry(state, task, had_ended)
+        call_ends.spend_retry(state, task, had_ended)
         task.call.attempt += 1
     else:
         advance(state.stories, task, lifecycle.TAKE_BACK, cause)
@@ -264,7 +264,7 @@ def taken_back(state: State, executor: Executor, ids: list[bytes]) -> None:
     assert actor is not None
     for task in [task for id in ids if (task := executor.drop(id)) is not None]:
         if task.is_cancelled:
-            endings.cancelled(state, task)
+            call_ends.cancelled(state, task)
             task.executor = None
         else:
             give_again(state, actor, task, _ENDS)

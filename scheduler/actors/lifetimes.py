@@ -25,7 +25,7 @@ from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import DEAD, ENDED, advance, first_line
 from mpi_runtime.scheduler.records.records import Actor, Executor, Task
 from mpi_runtime.scheduler.records.state import Client, Name, State
-from mpi_runtime.scheduler.values import endings, journaling, objects
+from mpi_runtime.scheduler.values import call_ends, journaling, objects
 
 
 def submit(state: State, task: Task) -> None:
@@ -123,7 +123,7 @@ def end(state: State, actor: Actor, cause: str, force: bool) -> None:
     creation = actor.creation
     was_queued = creation.state == lifecycle.READY
     if creation.state not in ENDED:
-        endings.fail(state, creation, "ActorDiedError", f"{actor} {cause}")
+        call_ends.fail(state, creation, "ActorDiedError", f"{actor} {cause}")
     if was_queued:
         withdraw(state, creation)
 
@@ -195,7 +195,7 @@ def executor_died(
     started = set(sent[: sent.index(event.running) + 1]) if event.running in sent else set()
     if event.is_unwatched:
         started.update(sent)
-    is_free = creation in assigned and endings.is_of_node(executor.fault)
+    is_free = creation in assigned and call_ends.is_of_node(executor.fault)
     if creation.function.spec.concurrency and creation not in assigned:
         started.update(sent)  # calls start in any order
     if (
@@ -233,14 +233,14 @@ def died_for_good(state: State, actor: Actor, executor: Executor, assigned: list
             notes.log_often(state, notes.WARNING, CRASH, creation.function.spec.name, text, executor.rank)
     for task in assigned:
         if task.overdue:
-            endings.overdue(state, task)
+            call_ends.overdue(state, task)
         elif task is not creation:
             fail_call(state, actor, task)
     fail_pending(state, actor)
     if actor.state != DEAD:
         die(state, actor)
     if creation.state not in ENDED:
-        endings.fail(state, creation, "ActorDiedError", f"{actor} {actor.cause}")
+        call_ends.fail(state, creation, "ActorDiedError", f"{actor} {actor.cause}")
 
 
 def restart(
@@ -265,14 +265,14 @@ def restart(
         if task is actor.creation:
             continue
         has_run = task.id in started
-        had_ended = has_run and one_by_one and endings.had_ended(task, event.running)
+        had_ended = has_run and one_by_one and call_ends.had_ended(task, event.running)
         if task.is_cancelled:
-            endings.cancelled(state, task)
-        elif task.overdue and not endings.may_exceed_again(task):
-            endings.overdue(state, task)
+            call_ends.cancelled(state, task)
+        elif task.overdue and not call_ends.may_exceed_again(task):
+            call_ends.overdue(state, task)
         elif has_run and not (task.retries or had_ended):
             name = task.function.spec.name
-            endings.fail(state, task, "ActorUnavailableError", f"{name} may have been running when {unavailable}")
+            call_ends.fail(state, task, "ActorUnavailableError", f"{name} may have been running when {unavailable}")
         else:
             give_again(state, actor, task, cause, has_run, had_ended)
 

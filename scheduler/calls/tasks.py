@@ -17,7 +17,7 @@ from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, WAITING, advance, so_far
 from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
-from mpi_runtime.scheduler.values import endings, items, journaling, objects
+from mpi_runtime.scheduler.values import call_ends, items, journaling, objects
 from mpi_runtime.scheduler.values.checks import check_ids, check_values
 
 
@@ -165,7 +165,7 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
 
 def fail(state: State, task: Task, code: str, message: str) -> None:
     """Fail a call that cannot run, with an error of the runtime."""
-    endings.fail(state, task, code, message)
+    call_ends.fail(state, task, code, message)
     not_run(state, task, None, f"could not be created: {message.removesuffix('.')}")
 
 
@@ -191,7 +191,7 @@ def arguments_ready(state: State, task: Task) -> None:
             return
         if found.state == lifecycle.ERROR:
             error = Value(found.data, holds=found.holds or [], is_error=True)
-            endings.conclude(state, task, [error], lifecycle.FAIL, objects.pass_on(found))
+            call_ends.conclude(state, task, [error], lifecycle.FAIL, objects.pass_on(found))
             not_run(state, task, error, "could not be created")
             return
     kind = task.function.spec.kind
@@ -221,7 +221,7 @@ def recalled(state: State, event: Recalled, now: int) -> None:
         if values:
             actor_calls.leave_queue(task.actor, task)
     if values:
-        endings.conclude(state, task, values, lifecycle.RECALL)
+        call_ends.conclude(state, task, values, lifecycle.RECALL)
     elif not function.is_method:
         arguments_ready(state, task)
 
@@ -257,13 +257,13 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         items.ended(state, task)
     call = task.call
     if call.arguments or call.holds:
-        endings.release_arguments(state, task)
+        call_ends.release_arguments(state, task)
     elif call.actor:
         objects.release(state, call.actor)
     if function.spec.kind != TASK:
         lifetimes.ended(state, task)
     if task.depth:
-        endings.forget_child(state, task)
+        call_ends.forget_child(state, task)
     task.executor = None  # its record may be kept
     function.done += 1
     state.finished += 1
@@ -309,7 +309,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
         lifetimes.creation_failed(state, task, event.values[0], "could not be created")
     if task.call.digest:
         note_for_journal(state, task, event)
-    endings.conclude(state, task, event.values, FINISH, failure, event.trace)
+    call_ends.conclude(state, task, event.values, FINISH, failure, event.trace)
     if function.spec.kind != TASK:
         lifetimes.ended(state, task)
 
@@ -327,8 +327,8 @@ def end_overdue(state: State, task: Task) -> None:
     if task.actor is not None and task.actor.key:
         why = f"a call of {task.function.spec.name} was interrupted, having run too long"
         checkpoints.give_up(state, task.actor, why)
-    if not endings.may_exceed_again(task):
-        endings.overdue(state, task)
+    if not call_ends.may_exceed_again(task):
+        call_ends.overdue(state, task)
         if task.actor is not None:
             lifetimes.ended(state, task)
     else:
@@ -347,5 +347,5 @@ def run_again(state: State, task: Task, cause: str) -> None:
 
 def retry(state: State, task: Task, now: int, had_ended: bool = False, has_crashed: bool = True) -> None:
     """Run a lost call again."""
-    endings.spend_retry(state, task, had_ended)
+    call_ends.spend_retry(state, task, had_ended)
     backoff.run_again(state, task, now, has_crashed and not had_ended)

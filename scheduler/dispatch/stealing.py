@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.protocol.limits import STEAL_WORTH_US, STUCK_US, VICT
 from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, TAKE_BACK, advance
 from mpi_runtime.scheduler.records.records import Executor, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import State
-from mpi_runtime.scheduler.values import endings
+from mpi_runtime.scheduler.values import call_ends
 
 
 def rebalance(state: State, queue: Queue, now: int) -> None:
@@ -72,7 +72,7 @@ def give_elsewhere(state: State, tasks: list[Task], cause: str) -> None:
     """Put stolen calls back at the front of their queues, except cancelled ones."""
     for task in tasks:
         if task.is_cancelled:
-            endings.cancelled(state, task)
+            call_ends.cancelled(state, task)
         else:
             advance(state.stories, task, TAKE_BACK, cause)
         task.executor = None

@@ -27,7 +27,7 @@ from mpi_runtime.scheduler.records.lifecycle import ALIVE, BLOCKED, FAIL, FINISH
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
 from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State
-from mpi_runtime.scheduler.values import endings, objects
+from mpi_runtime.scheduler.values import call_ends, objects
 from mpi_runtime.scheduler.values.checks import check_values
 
 # Ends of calls
@@ -148,7 +148,7 @@ def report_errors(state: State, gang: Gang, task: Task, wrong: list[int], report
 def end_part(state: State, part: Task, move: Move) -> None:
     """End the part of a call of a member of rank 1 or higher."""
     advance(state.stories, part, move)
-    endings.release_arguments(state, part)
+    call_ends.release_arguments(state, part)
     part.executor = None
 
 

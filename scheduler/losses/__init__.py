@@ -1,7 +1,7 @@
 """What breaks or is stopped: dead executors, lost ranks, cancelled and overdue calls, lost values.
 
-- `deaths.py`: the death of an executor, in steps
-- `losses.py`: the loss of a rank, in steps
+- `dead_executors.py`: the death of an executor, in steps
+- `lost_ranks.py`: the loss of a rank, in steps
 - `rebuilding.py`: makes lost values again, or gives them up
 - `cancel.py`: cancels calls in each state, with the calls that they submitted, and calls with a dead caller
 - `time_limits.py`: enforces time limits; kills calls that ignore a cancel

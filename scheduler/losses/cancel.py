@@ -23,7 +23,7 @@ from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, ENDED, READY, SENT, STAGING
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import Client, State
-from mpi_runtime.scheduler.values import endings
+from mpi_runtime.scheduler.values import call_ends
 
 
 def cancel(state: State, client: Client, event: CancelRequested, now: int) -> None:
@@ -102,7 +102,7 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         if executor.gang is not None and executor.gang.task is task:
             state.stop_gang(executor.gang, "was killed because its call was cancelled")
     was_queued = task.state == READY and task.function.spec.kind == TASK
-    endings.cancelled(state, task)
+    call_ends.cancelled(state, task)
     if was_queued:
         withdraw(state, task)
     if task.function.spec.kind == METHOD and task.actor is not None:

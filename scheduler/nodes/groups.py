@@ -30,7 +30,7 @@ from mpi_runtime.scheduler.records.lifecycle import ENDED, UNSEALED
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Node, granted
 from mpi_runtime.scheduler.records.sources import Contender
 from mpi_runtime.scheduler.records.state import Client, Group, Object, State
-from mpi_runtime.scheduler.values import endings, objects
+from mpi_runtime.scheduler.values import call_ends, objects
 from mpi_runtime.scheduler.values.checks import check_ids, require
 
 REMOVED = "PlacementGroupRemovedError"
@@ -224,7 +224,7 @@ def stop(state: State, bundle: Bundle, executor: Executor) -> None:
         executor.kept += [id for id in (*task.call.arguments, *task.call.holds) if objects.hold(state, id)]
         name, id = task.function.spec.name, bundle.group.hex()
         why = f"{name} was stopped: placement group {id}, in which it ran or was about to, has been removed."
-        endings.fail(state, task, REMOVED, why)
+        call_ends.fail(state, task, REMOVED, why)
 
 
 def drained(state: State, bundle: Bundle) -> None:

@@ -2,7 +2,7 @@
 
 - `checks.py`: checks of what clients send
 - `objects.py`: the directory: values and places, waiters, reference counts
-- `endings.py`: ends of calls: return values, and the release of arguments
+- `call_ends.py`: ends of calls: return values, and the release of arguments
 - `items.py`: items of calls that yield
 - `spreading.py`: which rank fetches a value, and from which source
 - `lineage.py`: calls that are remembered so that lost values can be rebuilt

@@ -26,7 +26,7 @@ STRANGE = {
     "the trace of a merge": re.compile(r"^(<{7}|>{7})( |$)", re.MULTILINE),
 }
 
-EARLIER = "mpi_runtime.core.objects.earlier"
+EARLIER = "mpi_runtime.core.objects.first_version"
 """It names modules of before."""
 NO_MODULES = {"mpi_runtime.port", "mpi_runtime.trial"}
 """Names that look like those of modules: of sockets, and of a tag of MLflow."""

@@ -17,7 +17,7 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.dispatch import alternatives, backoff, deadline
 from mpi_runtime.scheduler.losses import cancel, time_limits
-from mpi_runtime.scheduler.nodes import health
+from mpi_runtime.scheduler.nodes import gpu_quarantine
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.effects import Cancel, RankEffect
 from mpi_runtime.scheduler.protocol.events import Began, Consumed, ErrorRead, Yielded
@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.protocol.resources import Grant
 from mpi_runtime.scheduler.records import records
 from mpi_runtime.scheduler.records.records import Executor, Key, Node, Rank, Task
 from mpi_runtime.scheduler.records.state import Client, State
-from mpi_runtime.scheduler.values import endings, items
+from mpi_runtime.scheduler.values import call_ends, items
 from mpi_runtime.scheduler.values.objects import free_extent
 
 
@@ -79,14 +79,14 @@ def calls_are_started_on_a_host_without_memory(patch: pytest.MonkeyPatch) -> Non
 
 
 def a_cancelled_call_keeps_its_arguments(patch: pytest.MonkeyPatch) -> None:
-    cancelled = endings.cancelled
+    cancelled = call_ends.cancelled
 
     def planted(state: State, task: Task) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(endings, "release_arguments", lambda state, task: None)
+            inner.setattr(call_ends, "release_arguments", lambda state, task: None)
             cancelled(state, task)
 
-    patch.setattr(endings, "cancelled", planted)
+    patch.setattr(call_ends, "cancelled", planted)
 
 
 def executors_are_forked_for_ever(patch: pytest.MonkeyPatch) -> None:
@@ -255,15 +255,15 @@ def a_quarantined_gpu_is_given_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_gpu_that_fails_is_used_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(health, "blame", lambda state, executor, fault: None)
+    patch.setattr(gpu_quarantine, "blame", lambda state, executor, fault: None)
 
 
 def a_node_without_cuda_is_used_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(health, "lose_all", lambda state, node, fault: None)
+    patch.setattr(gpu_quarantine, "lose_all", lambda state, node, fault: None)
 
 
 def what_others_use_up_is_quarantined(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(health, "BUSY", "no such thing")
+    patch.setattr(gpu_quarantine, "BUSY", "no such thing")
 
 
 def contexts_take_no_memory(patch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def contexts_take_no_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_needs_a_quarantined_gpu_waits_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(health, "fail_all", lambda state, queue: None)
+    patch.setattr(gpu_quarantine, "fail_all", lambda state, queue: None)
 
 
 def an_actor_begins_what_cannot_end_in_time(patch: pytest.MonkeyPatch) -> None:

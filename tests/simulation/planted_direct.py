@@ -10,7 +10,7 @@ from mpi_runtime.core.agent.custodian import Custodian
 from mpi_runtime.core.head.direct_lines import DirectLines
 from mpi_runtime.core.transport import draft
 from mpi_runtime.core.transport.messages import Ended, ToWorker
-from mpi_runtime.scheduler.losses import deaths
+from mpi_runtime.scheduler.losses import dead_executors
 from mpi_runtime.scheduler.protocol.effects import RankEffect, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.state import State
@@ -38,24 +38,24 @@ def drafts_of_others_are_not_brought(patch: pytest.MonkeyPatch) -> None:
 
 
 def memory_is_freed_by_the_rank_of_the_process(patch: pytest.MonkeyPatch) -> None:
-    executor_died = deaths.executor_died
+    executor_died = dead_executors.executor_died
 
     def planted(state: State, event: ExecutorDied, now: int) -> None:
         if event.executor in state.executors:
             event.keeper = state.executors[event.executor].rank.number
         executor_died(state, event, now)
 
-    patch.setattr(deaths, "executor_died", planted)
+    patch.setattr(dead_executors, "executor_died", planted)
 
 
 def memory_of_those_whose_rank_is_lost_is_not_freed(patch: pytest.MonkeyPatch) -> None:
-    free_extents = deaths.free_extents
+    free_extents = dead_executors.free_extents
 
     def planted(state: State, event: ExecutorDied) -> None:
         if event.executor in state.clients:
             free_extents(state, event)
 
-    patch.setattr(deaths, "free_extents", planted)
+    patch.setattr(dead_executors, "free_extents", planted)
 
 
 def lines_of_a_lost_rank_are_served_on(patch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pytest
 
 from mpi_runtime.scheduler.dispatch import dependencies
-from mpi_runtime.scheduler.losses import deaths, losses, rebuilding
-from mpi_runtime.scheduler.nodes import groups, health
+from mpi_runtime.scheduler.losses import dead_executors, lost_ranks, rebuilding
+from mpi_runtime.scheduler.nodes import gpu_quarantine, groups
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.records import Node, Rank, Task
 from mpi_runtime.scheduler.records.state import Object, State
@@ -39,28 +39,28 @@ def values_on_the_way_are_not_made_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def calls_that_may_run_once_are_run_again(patch: pytest.MonkeyPatch) -> None:
-    executor_died = deaths.executor_died
+    executor_died = dead_executors.executor_died
 
     def planted(state: State, event: ExecutorDied, now: int) -> None:
         event.is_unwatched = False
         executor_died(state, event, now)
 
-    patch.setattr(deaths, "executor_died", planted)
+    patch.setattr(dead_executors, "executor_died", planted)
 
 
 def copies_of_the_dead_are_thought_to_be_there(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(losses, "lose_copies", lambda state, number: [])
+    patch.setattr(lost_ranks, "lose_copies", lambda state, number: [])
 
 
 def copies_on_their_way_are_waited_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(losses, "move_fetches", lambda state, number: None)
+    patch.setattr(lost_ranks, "move_fetches", lambda state, number: None)
 
 
 def calls_do_not_wait_again(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, task: Task, lost: dict[bytes, Object], now: int) -> None:
         return None
 
-    patch.setattr(losses, "wait_for", planted)
+    patch.setattr(lost_ranks, "wait_for", planted)
 
 
 def calls_that_are_run_again_do_not_look_at_their_arguments(patch: pytest.MonkeyPatch) -> None:
@@ -68,14 +68,14 @@ def calls_that_are_run_again_do_not_look_at_their_arguments(patch: pytest.Monkey
 
 
 def the_lost_rank_is_given_calls(patch: pytest.MonkeyPatch) -> None:
-    leave_node = losses.leave_node
+    leave_node = lost_ranks.leave_node
 
     def planted(state: State, rank: Rank, cause: str) -> None:
         leave_node(state, rank, cause)
         if rank.node.number in state.nodes:
             rank.node.ranks.append(rank)
 
-    patch.setattr(losses, "leave_node", planted)
+    patch.setattr(lost_ranks, "leave_node", planted)
 
 
 def bundles_stay_on_the_lost_node(patch: pytest.MonkeyPatch) -> None:
@@ -86,11 +86,11 @@ def the_lost_node_is_found_for_calls(patch: pytest.MonkeyPatch) -> None:
     def planted(state: State, node: Node, cause: str) -> None:
         groups.lose_node(state, node)
 
-    patch.setattr(losses, "close", planted)
+    patch.setattr(lost_ranks, "close", planted)
 
 
 def what_nobody_can_run_any_more_waits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(health, "find_hopeless", lambda state, may_be: None)
+    patch.setattr(gpu_quarantine, "find_hopeless", lambda state, may_be: None)
 
 
 def lineage_outlives_its_values(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from mpi_runtime.scheduler.gangs import members, nested_calls, starting
-from mpi_runtime.scheduler.losses import deaths
+from mpi_runtime.scheduler.losses import dead_executors
 from mpi_runtime.scheduler.protocol.effects import RankEffect, StopExecutor
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.records import Executor, Gang, Queue, Task
@@ -64,14 +64,14 @@ def a_death_ends_a_call_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_dead_member_keeps_its_grant(patch: pytest.MonkeyPatch) -> None:
-    forget = deaths.forget
+    forget = dead_executors.forget
 
     def planted(state: State, executor: Executor) -> None:
         if executor.gang_rank:
             executor.grant = None
         forget(state, executor)
 
-    patch.setattr(deaths, "forget", planted)
+    patch.setattr(dead_executors, "forget", planted)
 
 
 def the_others_live_on_after_a_death(patch: pytest.MonkeyPatch) -> None:

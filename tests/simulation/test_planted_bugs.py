@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.calls import copies
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch import dispatch
-from mpi_runtime.scheduler.losses import deaths
+from mpi_runtime.scheduler.losses import dead_executors
 from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.places import constraints, packing
 from mpi_runtime.scheduler.protocol.events import Blocked, Where
@@ -155,7 +155,7 @@ def no_cpu_while_blocked(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
-    redo = deaths.redo
+    redo = dead_executors.redo
 
     def planted(
         state: State, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int, spares_retry: bool
@@ -163,7 +163,7 @@ def a_death_is_no_retry(patch: pytest.MonkeyPatch) -> None:
         event.running = b""
         redo(state, executor, assigned, event, now, spares_retry)
 
-    patch.setattr(deaths, "redo", planted)
+    patch.setattr(dead_executors, "redo", planted)
 
 
 def an_actors_calls_overtake(patch: pytest.MonkeyPatch) -> None:

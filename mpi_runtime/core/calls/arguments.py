@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.refs import ObjectRef
 from mpi_runtime.core.client.submitting import put
-from mpi_runtime.core.objects import earlier, serialize
+from mpi_runtime.core.objects import first_version, serialize
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.ids import digest
 
@@ -101,7 +101,7 @@ def parameters_of(portable: tuple[tuple[str, int, bool], ...] | None) -> Paramet
 
 def digest_of_arguments(call: Call, packed: Packed) -> bytes:
     """The hash of the arguments of a call. Ids of references are left out: their values count."""
-    payload = earlier.as_first_pickled(packed.identity or call.payload)
+    payload = first_version.as_first_pickled(packed.identity or call.payload)
     for index, id in enumerate(call.holds):
         payload = payload.replace(id, index.to_bytes(len(id), "big"))
     return digest(payload, DIGEST_BYTES)

@@ -15,7 +15,7 @@ from typing import Any
 from mpi_runtime.core.calls.module_digest import imported_names, instructions, is_installed, module_digest
 from mpi_runtime.core.client.interrupts import is_of_handler
 from mpi_runtime.core.client.refs import ObjectRef
-from mpi_runtime.core.objects import earlier
+from mpi_runtime.core.objects import first_version
 from mpi_runtime.scheduler.protocol.ids import digest
 
 DIGEST_BYTES = 16
@@ -143,7 +143,7 @@ class _Words:
 def _module_of(thing: Any) -> str:
     """The word for the module of something installed. Journals contain it, so it is the same wherever that moves."""
     own: str = thing.__module__
-    return earlier.MODULES.get((own, thing.__qualname__), own)
+    return first_version.MODULES.get((own, thing.__qualname__), own)
 
 
 def _is_installed(thing: Any) -> bool:

@@ -22,7 +22,7 @@ from mpi_runtime.core.client.refs import ObjectRef, adopt, keep
 from mpi_runtime.core.client.scope import Inherited
 from mpi_runtime.core.client.submitting import put
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR
-from mpi_runtime.core.objects import archives, serialize
+from mpi_runtime.core.objects import serialize, working_dirs
 from mpi_runtime.core.published import published
 from mpi_runtime.scheduler.protocol.ids import digest
 
@@ -216,15 +216,15 @@ def _path_of(module: ModuleType) -> str:
 
 def _pack_working_dir(path: str, excludes: Sequence[str]) -> bytes:
     if os.path.isdir(path):
-        return archives.pack_directory(path, excludes)
+        return working_dirs.pack_directory(path, excludes)
     if path.endswith(".zip") and os.path.exists(path):
-        return archives.read_zip(path)
+        return working_dirs.read_zip(path)
     raise ValueError(f"runtime_env['working_dir'] is {path!r}, which is neither a directory nor a zip file here.")
 
 
 def _pack_module(path: str, excludes: Sequence[str]) -> bytes:
     if os.path.isdir(path):
-        return archives.pack_directory(path, excludes, inside=os.path.basename(path))
+        return working_dirs.pack_directory(path, excludes, inside=os.path.basename(path))
     if path.endswith(".py") and os.path.exists(path):
-        return archives.pack_file(path)
+        return working_dirs.pack_file(path)
     raise ValueError(f"runtime_env['py_modules'] has {path!r}, which is neither a directory nor a .py file here.")

@@ -212,7 +212,7 @@ def settle_in(
 
 def _unpacked(fetch: Callable[[bytes], Any], directory: str, hash: str, id: bytes) -> str:
     """Return the directory with the content of an archive. Unpack it if no other executor has."""
-    from mpi_runtime.core.objects import archives
+    from mpi_runtime.core.objects import working_dirs
 
     path = os.path.join(directory, hash)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -223,7 +223,7 @@ def _unpacked(fetch: Callable[[bytes], Any], directory: str, hash: str, id: byte
             part = f"{path}.{os.getpid()}"
             os.mkdir(part, 0o700)
             try:
-                archives.unpack(fetch(id), part)
+                working_dirs.unpack(fetch(id), part)
                 with contextlib.suppress(OSError):  # another executor was first
                     os.rename(part, path)
             finally:

@@ -5,7 +5,7 @@
 
 - `journal.py`: the journal of one job: returns earlier results, records new ones
 - `value_files.py`: large values, a file for each
-- `earlier.py`: results of earlier runs, by key
+- `earlier_results.py`: results of earlier runs, by key
 - `states.py`: saved states of actors, and the calls that each contains
 - `writer.py`: writes records in a thread, and flushes them to the disk
 - `upkeep.py`: shows, verifies and compacts a journal between runs

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mpi_runtime.core.journal import value_files
-from mpi_runtime.core.journal.earlier import Earlier
+from mpi_runtime.core.journal.earlier_results import Earlier
 from mpi_runtime.core.journal.states import STATES_KEPT
 from mpi_runtime.core.journal.writer import Writer
 from mpi_runtime.errors import JournalError

@@ -4,7 +4,7 @@ Small values travel in messages. Large ones lie in the arena, one memory file fo
 
 - `serialize.py`: values as bytes: pickle, with large buffers beside it
 - `code_pickler.py`: the pickler of cloudpickle, with the file names of functions
-- `earlier.py`: modules that values of earlier versions name
+- `first_version.py`: modules that values of earlier versions name
 - `collecting.py`: finds the references inside a value
 - `device_arrays.py`: arrays on GPUs inside values
 - `this_process.py`: host and GPUs of this process, for messages about values
@@ -16,5 +16,5 @@ Small values travel in messages. Large ones lie in the arena, one memory file fo
 - `transfer.py`: copies from other hosts, the receiver's side
 - `sends.py`: copies to other hosts, the sender's side
 - `spill_file.py`: the file of values that have no room in the arena
-- `archives.py`: directories as values, for a `runtime_env`
+- `working_dirs.py`: directories as values, for a `runtime_env`
 """

@@ -363,10 +363,10 @@ def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
                 "Have the task return a numpy array, x.get() with cupy or x.cpu().numpy() with torch, or read it in a "
                 "task with num_gpus."
             ) from error
-        from mpi_runtime.core.objects import earlier  # not at the top: only old pickles need it
+        from mpi_runtime.core.objects import first_version  # not at the top: only old pickles need it
 
-        if read is pickle.loads and earlier.is_missed(error):
-            return loads(data, earlier.loads)
+        if read is pickle.loads and first_version.is_missed(error):
+            return loads(data, first_version.loads)
         raise
 
 

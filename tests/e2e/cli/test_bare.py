@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.as_ray.names import LIBRARIES, MODULES
+from mpi_runtime.as_ray.ray_names import LIBRARIES, MODULES
 from mpi_runtime.cli.main import VERBS
 from tests.e2e.cli.test_examples import EXAMPLES, LINES, NEEDS, check
 from tests.e2e.tune import test_program as test_tune_program

@@ -8,7 +8,7 @@ import pytest
 
 from mpi_runtime.cli.main import main
 from mpi_runtime.core.journal import value_files
-from mpi_runtime.core.journal.earlier import Earlier
+from mpi_runtime.core.journal.earlier_results import Earlier
 from mpi_runtime.files.claim import Claim
 from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept

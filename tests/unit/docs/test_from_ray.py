@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime.as_ray.names import MODULES
+from mpi_runtime.as_ray.ray_names import MODULES
 from tests.helpers import ROOT
 
 ROWS = re.findall(

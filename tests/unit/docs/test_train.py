@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from mpi_runtime.as_ray import modules, names
+from mpi_runtime.as_ray import import_system, ray_names
 from mpi_runtime.tune.absent import ADVICE
 from tests.helpers import ROOT
 
@@ -48,13 +48,13 @@ def known() -> list[Name]:
 
 
 NAMES = known()
-ABSENT = [name for name in NAMES if name.path in names.ABSENT]
+ABSENT = [name for name in NAMES if name.path in ray_names.ABSENT]
 
 
 def found(name: Name) -> Any:
     """What stands for it."""
     module, _, own = name.path.rpartition(".")
-    return modules._find(module, own)
+    return import_system._find(module, own)
 
 
 def test_each_name_is_here_or_has_a_reason_of_its_own() -> None:
@@ -65,7 +65,7 @@ def test_each_name_is_here_or_has_a_reason_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", ABSENT, ids=lambda name: name.path)
 def test_what_is_absent_explains_itself(name: Name) -> None:
-    value, reason = found(name), re.escape(f"is not here: {names.ABSENT[name.path]}")
+    value, reason = found(name), re.escape(f"is not here: {ray_names.ABSENT[name.path]}")
     with pytest.raises(NotImplementedError, match=reason):
         value()
     if inspect.isclass(value):
@@ -91,4 +91,4 @@ def test_a_name_takes_what_that_of_ray_takes(name: Name) -> None:
 
 def test_a_result_is_read_from_a_directory_and_from_nowhere_else() -> None:
     with pytest.raises(TypeError, match="Ray's argument storage_filesystem of from_path is not here: paths"):
-        modules._find("ray.train", "Result").from_path("results", storage_filesystem=1)
+        import_system._find("ray.train", "Result").from_path("results", storage_filesystem=1)

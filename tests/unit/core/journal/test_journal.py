@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpi_runtime.core.journal import value_files
-from mpi_runtime.core.journal.earlier import Earlier
+from mpi_runtime.core.journal.earlier_results import Earlier
 from mpi_runtime.core.journal.journal import Journal
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import segments

@@ -2,9 +2,9 @@
 
 Each of these steps closes a race:
 1. Nothing is sent to the rank any more. Its later messages are ignored.
-2. Its executors die like others (`deaths.py`), but nobody knows how far they got. The first call of each counts as
-   running, and not as overdue. The others may have run. They run again without using a retry; those that may run only
-   once fail.
+2. Its executors die like others (`dead_executors.py`), but nobody knows how far they got. The first call of each counts
+   as running, and not as overdue. The others may have run. They run again without using a retry; those that may run
+   only once fail.
 3. It leaves its node. While another rank of the node runs calls, the node keeps its resources: executors may use every
    processor. GPUs that only this rank could use are quarantined. Its reports of memory pressure are dropped. If no rank
    of the node runs calls, the bundles of placement groups move to other nodes. A node without ranks is removed.
@@ -25,8 +25,8 @@ from mpi_runtime.scheduler.dispatch.dependencies import await_lost, elsewhere, w
 from mpi_runtime.scheduler.dispatch.queues import clear, mark_dirty, requeue
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.losses import deaths, rebuilding
-from mpi_runtime.scheduler.nodes import groups, health, spilling
+from mpi_runtime.scheduler.losses import dead_executors, rebuilding
+from mpi_runtime.scheduler.nodes import gpu_quarantine, groups, spilling
 from mpi_runtime.scheduler.places import constraints
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, RankLost
@@ -49,7 +49,7 @@ def rank_lost(state: State, event: RankLost, now: int) -> None:
         for task in executor.assigned.values():
             task.overdue = ""  # it may have died with the rank before its time limit was over
         death = ExecutorDied(executor.id, first.id if first else b"", f"died when {cause}", is_unwatched=True)
-        deaths.executor_died(state, death, now)
+        dead_executors.executor_died(state, death, now)
     leave_node(state, rank, cause)
     without = lose_copies(state, event.rank)
     spilling.lose_rank(state, event.rank)
@@ -91,7 +91,7 @@ def leave_node(state: State, rank: Rank, cause: str) -> None:
         unseen = node.inventory.forget_rank(rank.number)
         if unseen:
             text = f"{len(unseen)} GPU(s) are not used any more: only rank {rank.number} could use them, which is gone"
-            health.quarantine(state, node, unseen, "the rank that could use it is gone", text)
+            gpu_quarantine.quarantine(state, node, unseen, "the rank that could use it is gone", text)
     elif ran_calls:
         close(state, node, cause)
     if not node.ranks:
@@ -121,7 +121,7 @@ def close(state: State, node: Node, cause: str) -> None:
         queue.ready.extend(task for task in ready if task.function.where == queue.where)
         mark_dirty(state, queue)
         requeue(state, [task for task in ready if task.function.where != queue.where])
-    health.find_hopeless(state, lambda function: True)
+    gpu_quarantine.find_hopeless(state, lambda function: True)
 
 
 def lose_copies(state: State, number: int) -> list[Object]:

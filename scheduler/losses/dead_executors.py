@@ -28,7 +28,7 @@ from mpi_runtime.scheduler.dispatch.stealing import give_elsewhere
 from mpi_runtime.scheduler.gangs import members
 from mpi_runtime.scheduler.log import errors, history, notes
 from mpi_runtime.scheduler.losses import cancel
-from mpi_runtime.scheduler.nodes import groups, health
+from mpi_runtime.scheduler.nodes import gpu_quarantine, groups
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.effects import CRASH, Free
 from mpi_runtime.scheduler.protocol.events import Dying
@@ -36,7 +36,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, first_line, so_far
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, State
-from mpi_runtime.scheduler.values import endings, items, objects
+from mpi_runtime.scheduler.values import call_ends, items, objects
 
 
 def dying(state: State, client: Client, event: Dying, now: int) -> None:
@@ -60,7 +60,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     advance(state.stories, executor, LEAVE, event.cause)
     fault = executor.fault
     if fault is not None:
-        event.cause = health.cause(executor, fault)
+        event.cause = gpu_quarantine.cause(executor, fault)
     elif executor.killed_for:
         event.cause = executor.killed_for
         event.out_of_memory = event.out_of_memory or executor.is_out_of_memory
@@ -91,7 +91,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     if queue is not None:
         stillborn(state, queue, executor, event, now)
     if fault is not None:
-        health.blame(state, executor, fault)
+        gpu_quarantine.blame(state, executor, fault)
     executor.actor = executor.gang = None  # they refer to it: records in a circle would stay in memory
 
 
@@ -117,15 +117,15 @@ def redo(
     give_elsewhere(state, unstarted, cause)
     for task in sent[:started]:
         if task.is_cancelled:
-            endings.cancelled(state, task)
+            call_ends.cancelled(state, task)
             continue
         if task.overdue:
             tasks.end_overdue(state, task)
             continue
         advance(state.stories, task, LOSE, cause)
         may_again = task.function.spec.max_retries != 0
-        had_ended = endings.had_ended(task, event.running) and not executor.refusal
-        had_ended = had_ended or (may_again and (endings.is_of_node(executor.fault) or spares_retry))
+        had_ended = call_ends.had_ended(task, event.running) and not executor.refusal
+        had_ended = had_ended or (may_again and (call_ends.is_of_node(executor.fault) or spares_retry))
         if task.retries or had_ended:
             if not had_ended:
                 backoff.note_crash(task, executor, now)
@@ -137,7 +137,7 @@ def redo(
             code = "OutOfMemoryError" if event.out_of_memory else "WorkerCrashedError"
             code = "GpuExecutorDiedError" if executor.fault is not None else code
             before = so_far(state.stories.of(task.id, "call", besides=cause))
-            endings.fail(state, task, code, crash_message(task, executor, event, before))
+            call_ends.fail(state, task, code, crash_message(task, executor, event, before))
 
 
 def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDied, now: int) -> None:

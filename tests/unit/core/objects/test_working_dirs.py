@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.core.executor import scratch
-from mpi_runtime.core.objects import archives
+from mpi_runtime.core.objects import working_dirs
 
 
 def fill(directory: Path, *names: str) -> Path:
@@ -51,7 +51,7 @@ def made(**entries: str) -> bytes:
     ],
 )  # fmt: skip
 def test_patterns(lines: list[str], path: str, is_directory: bool, decided: bool | None) -> None:
-    assert archives.decide(archives.read_patterns(lines), path, is_directory) is decided
+    assert working_dirs.decide(working_dirs.read_patterns(lines), path, is_directory) is decided
 
 
 def test_what_is_packed(tmp_path: Path) -> None:
@@ -67,16 +67,16 @@ def test_what_is_packed(tmp_path: Path) -> None:
     fill(tmp_path / "outside", "o.py")
     (top / "outside").symlink_to(tmp_path / "outside")
     (top / "nowhere").symlink_to(tmp_path / "nothing")
-    data = archives.pack_directory(str(top), ["/data/"])
+    data = working_dirs.pack_directory(str(top), ["/data/"])
     found = [".gitignore", "a.py", "b/.gitignore", "b/c.py", "b/keep.log", "empty/", "link.py", "outside/o.py"]
     assert names(data) == found
     os.utime(top / "a.py", (0, 0))
-    assert archives.pack_directory(str(top), ["/data/"]) == data, "the same content makes the same bytes"
-    assert names(archives.pack_directory(str(top / "b"), ["*.log"], inside="b"))[:2] == ["b/.gitignore", "b/c.py"]
+    assert working_dirs.pack_directory(str(top), ["/data/"]) == data, "the same content makes the same bytes"
+    assert names(working_dirs.pack_directory(str(top / "b"), ["*.log"], inside="b"))[:2] == ["b/.gitignore", "b/c.py"]
     (top / "a.py").chmod(0o755)
     into = tmp_path / "into"
     into.mkdir()
-    archives.unpack(memoryview(archives.pack_directory(str(top), [])), str(into))
+    working_dirs.unpack(memoryview(working_dirs.pack_directory(str(top), [])), str(into))
     assert (into / "b" / "c.py").read_text() == "text of b/c.py"
     modes = {name: stat.S_IMODE((into / name).stat().st_mode) for name in ("a.py", "b", "b/c.py", "empty")}
     assert modes == {"a.py": 0o700, "b": 0o700, "b/c.py": 0o600, "empty": 0o700}
@@ -84,26 +84,26 @@ def test_what_is_packed(tmp_path: Path) -> None:
 
 def test_what_cannot_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="nowhere"):
-        archives.pack_directory(str(tmp_path / "nowhere"), [])
+        working_dirs.pack_directory(str(tmp_path / "nowhere"), [])
     with pytest.raises(ValueError, match=r"no\.py"):
-        archives.pack_file(str(tmp_path / "no.py"))
-    monkeypatch.setattr(archives, "CONTENT_BYTES_MAX", 1000)
+        working_dirs.pack_file(str(tmp_path / "no.py"))
+    monkeypatch.setattr(working_dirs, "CONTENT_BYTES_MAX", 1000)
     (tmp_path / "small").write_bytes(b"x" * 10)
-    archives.pack_directory(str(tmp_path), [])
+    working_dirs.pack_directory(str(tmp_path), [])
     (tmp_path / "large").write_bytes(b"x" * 900)
     (tmp_path / "larger").write_bytes(b"x" * 950)
     with pytest.raises(ValueError, match=r"The largest files are larger .*, large .*, small .*excludes"):
-        archives.pack_directory(str(tmp_path), [])
-    assert names(archives.pack_directory(str(tmp_path), ["larger"])) == ["large", "small"]
+        working_dirs.pack_directory(str(tmp_path), [])
+    assert names(working_dirs.pack_directory(str(tmp_path), ["larger"])) == ["large", "small"]
 
 
 def test_a_name_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     fill(tmp_path, "here/a", "at/ünï\u2028", "at/new\nline", "at/-dash")
     (tmp_path / "here/bad\udcff").touch()
     with pytest.raises(ValueError, match=r"'here/bad\\udcff' is not UTF-8.*excludes"):
-        archives.pack_directory(str(tmp_path), [])
-    archive = archives.pack_directory(str(tmp_path), ["bad*"])
-    archives.unpack(archive, str(tmp_path / "there"))
+        working_dirs.pack_directory(str(tmp_path), [])
+    archive = working_dirs.pack_directory(str(tmp_path), ["bad*"])
+    working_dirs.unpack(archive, str(tmp_path / "there"))
     assert sorted(os.listdir(tmp_path / "there/at")) == ["-dash", "new\nline", "ünï\u2028"]
 
 
@@ -112,11 +112,11 @@ def test_nothing_is_unpacked_outside(name: str, tmp_path: Path) -> None:
     data = made(**{"good": "1", name: "2"})
     (tmp_path / "own.zip").write_bytes(data)
     with pytest.raises(ValueError, match="outside of the target directory"):
-        archives.read_zip(str(tmp_path / "own.zip"))
+        working_dirs.read_zip(str(tmp_path / "own.zip"))
     into = tmp_path / "into"
     into.mkdir()
     with pytest.raises(ValueError, match="outside of the target directory"):
-        archives.unpack(data, str(into))
+        working_dirs.unpack(data, str(into))
     assert list(into.iterdir()) == []
     assert not (tmp_path / "out").exists()
 
@@ -129,21 +129,21 @@ def test_links_in_a_zip_file_are_no_way_out(tmp_path: Path) -> None:
         archive.writestr(link, str(tmp_path))
     into = tmp_path / "into"
     into.mkdir()
-    archives.unpack(buffer.getvalue(), str(into))
+    working_dirs.unpack(buffer.getvalue(), str(into))
     assert not (into / "link").is_symlink()
 
 
 def test_zip_files_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "own.zip"
     path.write_bytes(made(a="1"))
-    assert archives.read_zip(str(path)) == path.read_bytes()
-    monkeypatch.setattr(archives, "CONTENT_BYTES_MAX", 1000)
+    assert working_dirs.read_zip(str(path)) == path.read_bytes()
+    monkeypatch.setattr(working_dirs, "CONTENT_BYTES_MAX", 1000)
     path.write_bytes(made(a="1" * 2000))
     with pytest.raises(ValueError, match=r"holds 0\.0 MB"):
-        archives.read_zip(str(path))
+        working_dirs.read_zip(str(path))
     path.write_bytes(b"none")
     with pytest.raises(ValueError, match="cannot be read as a zip file"):
-        archives.read_zip(str(path))
+        working_dirs.read_zip(str(path))
 
 
 # Where they are unpacked.

@@ -10,8 +10,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from mpi_runtime.as_ray import names
-from mpi_runtime.as_ray.names import ABSENT, LIBRARIES, MODULES, RENAMED
+from mpi_runtime.as_ray import ray_names
+from mpi_runtime.as_ray.ray_names import ABSENT, LIBRARIES, MODULES, RENAMED
 
 _NOT_FOUND = object()
 
@@ -24,7 +24,7 @@ class Finder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         """Return the spec of a module that exists here; None for others. An import of Ray's other libraries fails."""
         if fullname in MODULES:
-            return ModuleSpec(fullname, self, origin=names.__file__, is_package=True)
+            return ModuleSpec(fullname, self, origin=ray_names.__file__, is_package=True)
         # Not for importlib.util.find_spec, with which programs look for optional libraries: it returns None.
         if sys._getframe(2).f_code.co_name == "_find_and_load_unlocked" and (why := _why_absent(fullname)):
             # Without the name: with it `from ray import serve` would raise Python's own message.
@@ -44,7 +44,7 @@ class Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Give the module the names of our modules behind it. They are looked up on first use."""
         name = module.__name__
-        module.__file__ = names.__file__  # shown by Python's error for a name that is not here
+        module.__file__ = ray_names.__file__  # shown by Python's error for a name that is not here
         module.__doc__ = f"The content of {name} in Ray, by mpi_runtime."
         sources = [import_module(source) for source in MODULES[name]]
         below = [one.rpartition(".")[2] for one in MODULES if one.rpartition(".")[0] == name]
