@@ -14,7 +14,7 @@ Each of these steps closes a race:
    that the dead attempts had submitted are cancelled, unless something else needs them (`cancel.py`).
 7. Its grant returns to its node or bundle: only now its process is known to be gone.
 8. If it had not begun a call, nor had those before it, the calls for which it was forked fail (`backoff.py`).
-9. If its CUDA context was dead, its GPUs or its function are blamed (`health.py`).
+9. If its CUDA context was dead, its GPUs or its function are blamed (`gpu_quarantine.py`).
 """
 
 from __future__ import annotations
