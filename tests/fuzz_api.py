@@ -51,6 +51,8 @@ LEFT_OUT = {
     "DynamicObjectRefGenerator": "as ActorHandle",
     "RemoteFunction": "`remote` makes it, and its methods are called",
     "ActorClass": "as RemoteFunction",
+    "Context": "what `init` returns",
+    "Results": "what `f.map` returns",
     "RuntimeContext": "it has no arguments, and its methods are called",
 }
 """Public names that are not called, and why."""

@@ -14,7 +14,7 @@ import msgspec
 from mpi_runtime.config import environment, find_gpus
 from mpi_runtime.core.agent.gpus import Finder, Gpus
 from mpi_runtime.core.host.launch import detect
-from mpi_runtime.files.kernel import read
+from mpi_runtime.core.host.machine import read
 from mpi_runtime.gpu.device import MIB, Device, Report, Use
 from mpi_runtime.show.command_line import add_json, print_json
 from mpi_runtime.show.tables import aligned

@@ -1,5 +1,9 @@
 """The core: what a job is. Nothing in it is public but through the faces, and libraries use `extend`.
 
+Pickles, and hashes of functions, name a class or function by its module. Some of them lie on disk for months. So what a
+face offers is named by that face (`published`), and its module may move. The face must be loaded when such a thing is
+pickled: cloudpickle takes what it does not find there for a part of the program. `mpi_runtime` itself is always loaded.
+
 From top to bottom; a module imports its own floor and those below.
 
 - `api/`: the public functions: `init`, `remote`, `get`, `put`, `wait`, `cancel`
@@ -15,5 +19,19 @@ From top to bottom; a module imports its own floor and those below.
 - `transport/`: messages, their codec, sockets, MPI
 - `journal/`: finished calls on disk
 - `host/`: the machine, the launcher, starting further processes
-- `published.py`: public paths of classes and functions, for pickles on disk
 """
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def published(face: str = "mpi_runtime") -> Callable[[T], T]:
+    """Name the decorated class or function by the module that offers it."""
+
+    def named(thing: T) -> T:
+        thing.__module__ = face
+        return thing
+
+    return named

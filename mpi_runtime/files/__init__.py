@@ -3,5 +3,4 @@
 - `segments.py`: files of records
 - `claim.py`: keeps two jobs from using one directory
 - `private.py`: makes and checks files that only this user may write
-- `kernel.py`: reads files of the kernel
 """

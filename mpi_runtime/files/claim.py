@@ -33,7 +33,6 @@ import msgspec
 
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private
-from mpi_runtime.files.kernel import read
 
 PREFIX = "owner-"
 BEAT_S = 1.0
@@ -369,10 +368,17 @@ def _link(spare: Path, path: Path) -> bool:
 
 def here() -> str:
     """Return the scope of process numbers: the boot of this host, and its namespace of processes."""
-    return f"{read('/proc/sys/kernel/random/boot_id')} {os.readlink('/proc/self/ns/pid')}"
+    return f"{_of_kernel('/proc/sys/kernel/random/boot_id')} {os.readlink('/proc/self/ns/pid')}"
+
+
+def _of_kernel(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
 
 
 def state_and_start(pid: int) -> tuple[str, str]:
     """Return state and start of a process as the kernel has them; "X" if it is gone."""
-    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    fields = _of_kernel(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return (fields[0], fields[19]) if fields else ("X", "")

@@ -41,7 +41,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("transport",),
         ("journal",),
         ("host",),
-        ("published",),
+        ("",),  # what names things by their faces
     ),
     "scheduler": (
         ("core", "recording"),

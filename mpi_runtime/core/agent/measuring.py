@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from mpi_runtime.core.host.machine import read
 from mpi_runtime.core.host.memory_usage import Memory
 from mpi_runtime.core.host.spawn import start_helper, wait_for_end
 from mpi_runtime.core.transport.messages import HostUse, Measured
 from mpi_runtime.core.transport.poller import Poller
-from mpi_runtime.files.kernel import read
 from mpi_runtime.gpu.device import Measures
 
 SIZES_MAX = 64

@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
+from mpi_runtime.core import published
 from mpi_runtime.core.calls.actor_class import ActorClass
 from mpi_runtime.core.calls.actor_handle import ActorHandle
 from mpi_runtime.core.calls.remote_function import P, R, RemoteFunction
 from mpi_runtime.core.client.generators import ObjectRefGenerator
 from mpi_runtime.core.client.refs import ObjectRef
 from mpi_runtime.core.driver import running
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.scheduler.protocol.events import CancelRequested, KillRequested
 

@@ -6,13 +6,13 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.core.calls.actor_class import handle_of
 from mpi_runtime.core.calls.actor_handle import ActorHandle
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.typed_ids import JOB_ID, ActorID, JobID, NodeID, PlacementGroupID, TaskID
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
-from mpi_runtime.core.published import published
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.show.tables import Table, html_table
 

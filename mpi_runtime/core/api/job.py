@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mpi_runtime import config as configuration
+from mpi_runtime.core import published
 from mpi_runtime.core.calls import options as option_rules
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver import running, session
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.show import log
 

@@ -7,8 +7,8 @@ import json
 import os
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.core.driver import running
-from mpi_runtime.core.published import published
 from mpi_runtime.scheduler.protocol.ids import PREFIX_BYTES, prefix_of
 from mpi_runtime.show.writing import replace_file
 

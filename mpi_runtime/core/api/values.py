@@ -8,12 +8,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
+from mpi_runtime.core import published
 from mpi_runtime.core.client.generators import ObjectRefGenerator
 from mpi_runtime.core.client.refs import ObjectRef
 from mpi_runtime.core.client.submitting import put as put_serialized
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.objects import serialize
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import MpiRuntimeError
 from mpi_runtime.errors.arguments import seconds
 from mpi_runtime.errors.remote import bare

@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, TypeVar, overload
 
+from mpi_runtime.core import published
 from mpi_runtime.core.calls import options as option_rules
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.calls.actor_handle import ActorHandle, T, inside, pack_class, weak_handle
@@ -18,7 +19,6 @@ from mpi_runtime.core.calls.submitter import Registered
 from mpi_runtime.core.client.refs import ObjectRef, weak_actor
 from mpi_runtime.core.client.submitting import create_actor, create_named_actor
 from mpi_runtime.core.driver import running
-from mpi_runtime.core.published import published
 from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 P = ParamSpec("P")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
+from mpi_runtime.core import published
 from mpi_runtime.core.calls import options as option_rules
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.calls.arguments import NOTHING, digest_of_arguments, pack, parameters_of
@@ -18,7 +19,6 @@ from mpi_runtime.core.client.refs import ActorRef, ObjectRef, weak_actor
 from mpi_runtime.core.client.submitting import submit
 from mpi_runtime.core.client.typed_ids import ActorID
 from mpi_runtime.core.driver import running
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import PendingCallsLimitExceeded
 from mpi_runtime.errors.arguments import check_text
 from mpi_runtime.scheduler.protocol.events import Call

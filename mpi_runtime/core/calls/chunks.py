@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from mpi_runtime.core import published
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.calls.arguments import pack
 from mpi_runtime.core.calls.options import DEFAULT_MAX_RETRIES
@@ -27,7 +28,6 @@ from mpi_runtime.core.client import current
 from mpi_runtime.core.client.refs import ObjectRef, note
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.objects import serialize
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import remote as remote_errors
 
 CALLS_MAX = 4096

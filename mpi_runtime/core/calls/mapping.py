@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from typing import Any, Literal, TypeVar, overload
 
 from mpi_runtime import errors
+from mpi_runtime.core import published
 from mpi_runtime.core.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
 from mpi_runtime.core.calls.options import COUNT_MAX
 from mpi_runtime.core.calls.submitter import Submitter
 from mpi_runtime.core.client.interrupts import is_of_handler
 from mpi_runtime.core.driver import running
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.show import bars
 

@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from mpi_runtime import config as configuration
+from mpi_runtime.core import published
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client, Executing, Executor
 from mpi_runtime.core.client.scope import Inherited, Scope
@@ -34,7 +35,6 @@ from mpi_runtime.core.driver.head_handle import HeadHandle
 from mpi_runtime.core.driver.session import Session
 from mpi_runtime.core.executor import own_scheduler_mark
 from mpi_runtime.core.host.launch import INSIDE, Launch
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Dying
 from mpi_runtime.scheduler.protocol.limits import UNIT

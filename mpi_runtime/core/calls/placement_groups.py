@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime import errors
+from mpi_runtime.core import published
 from mpi_runtime.core.calls.labels import check_selector
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.refs import ObjectRef
@@ -15,7 +16,6 @@ from mpi_runtime.core.client.submitting import create_group, new_ref, put_writte
 from mpi_runtime.core.client.typed_ids import PlacementGroupID
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.objects import serialize
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.errors.arguments import check_amount, check_text, seconds
 from mpi_runtime.scheduler.protocol.events import (

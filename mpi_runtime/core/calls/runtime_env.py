@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from mpi_runtime.core import published
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.refs import ObjectRef, adopt, keep
 from mpi_runtime.core.client.scope import Inherited
 from mpi_runtime.core.client.submitting import put
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR
 from mpi_runtime.core.objects import serialize, working_dirs
-from mpi_runtime.core.published import published
 from mpi_runtime.scheduler.protocol.ids import digest
 
 _HASH_BYTES = 16

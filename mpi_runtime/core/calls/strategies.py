@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from mpi_runtime.core import published
 from mpi_runtime.core.calls.labels import check_selector, meets
 from mpi_runtime.core.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.core.client.typed_ids import NodeID
 from mpi_runtime.core.driver import running
-from mpi_runtime.core.published import published
 from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.resources import Request, fits, pool_for, request_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
+from mpi_runtime.core import published
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.refs import ObjectRef
-from mpi_runtime.core.published import published
 from mpi_runtime.errors.arguments import seconds
 
 T_co = TypeVar("T_co", covariant=True)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from mpi_runtime.core import published
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.ref_futures import Outcome
 from mpi_runtime.core.client.typed_ids import JOB_ID, JobID, TaskID
 from mpi_runtime.core.objects import collecting
-from mpi_runtime.core.published import published
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, first_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
-from mpi_runtime.core.published import published
+from mpi_runtime.core import published
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES
 
 Self = TypeVar("Self", bound="BaseID")

@@ -7,7 +7,6 @@ import resource
 from collections.abc import Iterator, Mapping
 
 from mpi_runtime.config import environment
-from mpi_runtime.files.kernel import read
 
 IN_MEMORY = ("tmpfs", "ramfs")
 """Kinds of file systems whose files take memory."""
@@ -123,6 +122,15 @@ def cgroup_directories(root: str, controller: str) -> Iterator[str]:
                 yield f"{root}/sys/fs/cgroup{mount}/{rest}"
                 rest = rest.rpartition("/")[0]
             yield f"{root}/sys/fs/cgroup{mount}"
+
+
+def read(path: str) -> str:
+    """Return the content of a file of the kernel without white space around it; empty if it cannot be read."""
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def is_in_memory(directory: str) -> bool:

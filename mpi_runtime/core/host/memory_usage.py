@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from mpi_runtime.core.host.machine import cgroup_directories, memory_limit_of
+from mpi_runtime.core.host.machine import cgroup_directories, memory_limit_of, read
 from mpi_runtime.core.host.process_tree import descendants
-from mpi_runtime.files.kernel import read
 
 OWN = "memory_limit of init()"
 LARGEST = 3

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 
 from mpi_runtime.core.host.libc import libc
-from mpi_runtime.files.kernel import read
+from mpi_runtime.core.host.machine import read
 
 LAUNCHERS = ("prterun", "prted", "orterun", "orted", "mpirun", "mpiexec", "mpiexec.hydra", "hydra_pmi_proxy")
 """Names of processes of launchers that are parents of ranks, without Slurm's, because Slurm ends its processes."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from mpi_runtime import errors
+from mpi_runtime.core import published
 from mpi_runtime.core.objects import code_pickler, this_process
 from mpi_runtime.core.objects.arena import pinned_twin
-from mpi_runtime.core.published import published
 from mpi_runtime.gpu import arrays, cuda_context, staging
 
 Reducer = Callable[[Any], Any]

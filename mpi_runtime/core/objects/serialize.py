@@ -22,8 +22,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpi_runtime import errors
+from mpi_runtime.core import published
 from mpi_runtime.core.objects.collecting import Collecting
-from mpi_runtime.core.published import published
 
 if TYPE_CHECKING:
     from mpi_runtime.core.objects.device_arrays import OnDevice

@@ -122,7 +122,7 @@ kinds.reports = charted((b, W) => {
       else
         g.append(
           s("circle", {
-            cx: x(t.ys[0][0]) + (((Number(t.id) * 37) % 15) - 7),
+            cx: x(t.ys[0][0]) + (((Number(t.id.split("_").at(-1)) * 37) % 15) - 7),
             cy: y(t.ys[0][1]),
             r: 2.75,
             class: cls(b, t, "pt"),

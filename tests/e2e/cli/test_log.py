@@ -312,7 +312,7 @@ def test_the_page_names_all_events() -> None:
     from mpi_runtime.scheduler.protocol import effects
     from mpi_runtime.show import log
 
-    named = {log.START, log.UNUSED, log.TOTALS, log.WAITING, log.REPORT, log.JOURNAL, log.END}
+    named = {log.START, log.UNUSED, log.TOTALS, log.WAITING, log.REPORT, log.EXPERIMENT, log.JOURNAL, log.END}
     named |= {effects.GPU, effects.QUARANTINE, effects.LATE, effects.CRASH, effects.RESTARTED}
     named |= {effects.UNHANDLED, effects.REFUSED, effects.IGNORED, effects.MEMORY, effects.RANK_LOST}
     assert set(re.findall(r"^\| `(\w+)` \| [A-Z, ]+ \|", page, re.MULTILINE)) == named
