@@ -212,7 +212,7 @@ def test_wandb_has_a_run_for_each_trial(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     home = {"HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
     run_program(WANDB, str(tmp_path), timeout=120, env=home).expect(0)
-    files = sorted((tmp_path / "e").glob("0000?/wandb/offline-run-*/run-*.wandb"))
+    files = sorted((tmp_path / "e").glob("*_0000?/wandb/offline-run-*/run-*.wandb"))
     assert len(files) == 3
     written = files[1].read_bytes()
     assert written.count(b"score") >= 3
