@@ -91,6 +91,8 @@ class Driver:
         self._runs: dict[str, Run] = {}
         self._ending: dict[Any, Run] = {}
         """Halted runs, by the reference that is ready at their end."""
+        self._held: dict[str, Start] = {}
+        """Starts of trials whose halted run has not ended: two functions of a trial would write to one directory."""
         self._known = 0
         """The number of trials in the journal."""
         self._count = 0
@@ -119,7 +121,9 @@ class Driver:
             if first and not self._runs:
                 text = f"The experiment in {self._plan.directory} had ended, so nothing runs: its results are returned."
                 log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
-            while self._runs and not (self._is_leaving and all(run.asks for run in self._runs.values())):
+            while self._runs or self._held:
+                if self._is_leaving and all(run.asks for run in self._runs.values()):
+                    break
                 self._turn()
         except BaseException as error:
             self._has_failed = True
@@ -281,6 +285,9 @@ class Driver:
     def _start(self, order: Start) -> None:
         if self._is_leaving:
             return
+        if any(run.trial_id == order.trial_id for run in self._ending.values()):
+            self._held[order.trial_id] = order
+            return
         plan, trial = self._plan, self.study.trials[order.trial_id]
         request = plan.prepared.request(order.config)
         group = None
@@ -327,9 +334,11 @@ class Driver:
         return made
 
     def _halt(self, trial_id: str) -> None:
+        if self._held.pop(trial_id, None) is not None:
+            return
         run = self._runs.pop(trial_id)
         self._ending[run.stream.completed()] = run
-        if not run.asks:
+        if not run.asks or self.study.is_passive:  # it waits for no decision
             run.stream.close()
         run.stream = None  # dropped: the trial ends
 
@@ -341,7 +350,10 @@ class Driver:
         """A halted trial has ended. Read its error, so that it is not logged as unhandled."""
         with contextlib.suppress(Exception):
             mpi_runtime.get(ref)
-        self._ended(self._ending.pop(ref))
+        run = self._ending.pop(ref)
+        self._ended(run)
+        if (order := self._held.pop(run.trial_id, None)) is not None:
+            self._start(order)
 
     def _ended(self, run: Run) -> None:
         """Release the resources of a run that has ended."""
@@ -374,6 +386,7 @@ class Driver:
             self._happened(events.Moved(trial.trial_id, last, at))
 
     def _end(self) -> None:
+        self._held.clear()
         for run in [*self._runs.values()]:
             self._halt(run.trial_id)
         deadline = time.monotonic() + GRACE_S

@@ -6,6 +6,7 @@ import fractions
 import json
 import math
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -402,3 +403,24 @@ def test_five_hundred_odd_values_end_no_search(tmp_path: Path) -> None:
     results.write_html(os.devnull)
     for verb in ("show", "best", "ls"):
         assert main(["tune", verb, "--json", str(tmp_path / "e")]) == 0
+
+
+def test_a_trial_ends_at_its_odd_report_and_its_next_attempt_begins_after_that(tmp_path: Path) -> None:
+    """Also without a scheduler and `stop`, where trials run ahead of decisions."""
+    log = tmp_path / "log"
+
+    def reports(config: dict[str, Any]) -> None:
+        attempt = len([line for line in log.read_text().splitlines() if line == "begin"]) if log.exists() else 0
+        with log.open("a", buffering=1) as file:
+            print("begin", file=file)
+            try:
+                for epoch in range(30):
+                    tune.report({"loss": None if epoch == 1 and not attempt else 1.0})
+                    time.sleep(0.05 if epoch < 3 or not attempt else 0.0)
+            finally:
+                print("end", file=file)
+
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0, failure_config=tune.FailureConfig(max_failures=1))
+    (result,) = tuner(reports, tmp_path, 1, run).fit()
+    assert result.error is None
+    assert log.read_text().split() == ["begin", "end", "begin", "end"], "one after the other"
