@@ -57,7 +57,7 @@ WORLDS = {
     # Modules that act in worlds of their own only: those with little memory, with a journal, or in which ranks die.
     **dict.fromkeys(("spilling", "spreading", "copies"), ("--spills", "--losses")),
     **dict.fromkeys(("journaling", "checkpoints"), ("--journal",)),
-    **dict.fromkeys(("losses", "lineage", "rebuilding"), ("--losses",)),
+    **dict.fromkeys(("lost_ranks", "lineage", "rebuilding"), ("--losses",)),
 }
 KILLED, SURVIVED, TIMED_OUT = "killed", "SURVIVED", "killed (time limit)"
 
