@@ -204,6 +204,8 @@ while [ ! -e {gate} ]; do sleep 0.05; done
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_arguments_of_the_browser_have_no_token(tmp_path: Path, end: signal.Signals) -> None:
     """Every user of a host sees the arguments of all processes, and would have the state of the job by them."""
+    if signal.getsignal(end) == signal.SIG_IGN:
+        pytest.skip("below nohup a view ignores this signal, as its user wants")
     seen, gate, home, script = (tmp_path / name for name in ("seen", "gate", "home", "browser"))
     script.write_text(FAKE_BROWSER.format(seen=seen, gate=gate))
     script.chmod(0o755)
