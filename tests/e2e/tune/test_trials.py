@@ -2,7 +2,6 @@
 
 import csv
 import json
-import logging
 import os
 import re
 import threading
@@ -17,6 +16,7 @@ import pytest
 import mpi_runtime
 from mpi_runtime import tune
 from mpi_runtime.errors import InfeasibleResourceError, JournalError, TaskError
+from mpi_runtime.show import log
 from mpi_runtime.tune.experiment import driver as study_driver
 from mpi_runtime.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining
 from mpi_runtime.tune.search import BasicVariantGenerator
@@ -461,19 +461,20 @@ def test_callbacks_hear_what_happens_in_order(tmp_path: Path) -> None:
 
 
 def test_a_second_experiment_of_the_same_name_runs_beside_the_first(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with caplog.at_level(logging.WARNING, "mpi_runtime"):
-        runs = [fitted(returns, tmp_path, {"a": value}) for value in (1, 2, 3)]
+    said: list[str] = []
+    monkeypatch.setattr(log, "say", lambda line, quiet: said.append(line.text))
+    runs = [fitted(returns, tmp_path, {"a": value}) for value in (1, 2, 3)]
     assert [one.experiment_path for one in runs] == [str(tmp_path / name) for name in ("e", "e_1", "e_2")]
     assert [one[0].metrics["x"] for one in runs] == [1, 2, 3]
-    lines = [record.getMessage() for record in caplog.records if "already" in record.getMessage()]
+    lines = [line for line in said if "already" in line]
     assert [line.partition("so this one is in ")[2].partition(". To")[0] for line in lines] == [
         one.experiment_path for one in runs[1:]
     ]
     again = tune.Tuner.restore(tmp_path / "e", returns)
     assert again.fit()[0].metrics["x"] == again.get_results()[0].metrics["x"] == 1
-    assert f"The experiment in {tmp_path / 'e'} had ended, so nothing runs" in caplog.text
+    assert any(line.startswith(f"The experiment in {tmp_path / 'e'} had ended, so nothing runs") for line in said)
     with pytest.raises(ValueError, match="was made for 'returns'"):
         tune.Tuner.restore(tmp_path / "e", yields)
     with pytest.raises(ValueError, match="another space"):
