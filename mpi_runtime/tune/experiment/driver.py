@@ -150,7 +150,7 @@ class Driver:
         left = self.study.deadline - self.now()
         self._wait(max(0.0, min(TURN_S, left)))
         with together():  # or each message wakes another process, which costs more than the decision
-            # No local name refers to a stream: the traceback of an error would keep it alive, and its trial would not end.
+            # No local name refers to a stream: an error's traceback would keep it alive, and its trial would not end.
             for run in [*self._runs.values()]:
                 # Arrived items are known by now, without another look at the connection.
                 while self._is_due(run) and run.stream.next_ready(look=False):
