@@ -22,7 +22,7 @@ from mpi_runtime.batch.memory.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import Ending, run_program
 from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
-from mpi_runtime.extend import claimed_processors, job, scratch, settings_for_mpi, this_call
+from mpi_runtime.extend import claimed_processors, job, scratch, settings_for_mpi, spec_of, this_call
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
@@ -145,7 +145,7 @@ def _is_retried(made: Command, result: CommandResult) -> bool:
 
 def _alternative_of(made: Command, call: Call | None) -> int:
     """The index of the alternative whose resources this executor has."""
-    spec = job().feed.specs.get(call.spec) if made.alternatives and call is not None else None
+    spec = spec_of(call) if made.alternatives and call is not None else None
     if spec is None:
         return 0
     custom = tuple(sorted((name, units) for name, units in spec.custom.items() if units))
