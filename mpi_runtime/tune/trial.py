@@ -205,13 +205,13 @@ def as_number(value: Any) -> float:
 
 
 def number_in(report: Mapping[str, Any], name: str | None) -> float | None:
-    """The number with this name in a report. None: there is none, or it is NaN."""
+    """Return the number with this name in a report; None if the report has none, or NaN."""
     value: Any = value_in(report, name) if name is not None and has_value(report, name) else None
     return float(value) if is_number(value) and not math.isnan(value) else None
 
 
 def count_in(report: Mapping[str, Any], name: str) -> float | None:
-    """The count with this name in a report. None: there is none that can be written."""
+    """Return the count with this name in a report; None if the report has none that can be written."""
     value: Any = report.get(name)
     try:
         count = as_number(value)

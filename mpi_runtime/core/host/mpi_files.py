@@ -65,7 +65,7 @@ def _remove_sessions(name: str, used: Container[int]) -> None:
     A directory with files stays. A process that is in MPI_Init may lose its empty one: it does without.
     """
     top = f"{configuration.temporary_directory()}/{name}"
-    with contextlib.suppress(OSError):  # there is none, or some stay
+    with contextlib.suppress(OSError):  # the directory does not exist, or files remain in it
         found = os.lstat(top)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():  # another user has made it
             return
