@@ -88,14 +88,12 @@ _HOMES = {
     "core.calls.own_scheduler": "Inside",
     "core.calls.remote_function": "RemoteFunction",
     "core.client.generators": "DynamicObjectRefGenerator ObjectRefGenerator",
-    "core.client.refs": "ActorRef ObjectRef adopt weak_actor",
+    "core.client.object_ref": "ActorRef ObjectRef adopt weak_actor",
     "core.objects.device_arrays": "device_array",
     "core.objects.serialize": "Slot",
     "core.client.typed_ids": "ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
-    "core.api.context": (
-        "RuntimeContext available_resources available_resources_per_node cluster_resources get_gpu_ids get_gpus "
-        "get_runtime_context nodes"
-    ),
+    "core.api.cluster": "available_resources available_resources_per_node cluster_resources nodes",
+    "core.api.context": "RuntimeContext get_gpu_ids get_gpus get_runtime_context",
     "core.api.timeline": "timeline",
 }
 """The names of each module. Typed ids are for programs written for Ray. Those that `__all__` lacks are for pickles."""
@@ -127,16 +125,8 @@ if TYPE_CHECKING:
     )
     from mpi_runtime.as_ray import install_as_ray
     from mpi_runtime.core.api.calls import cancel, explain, kill, remote
-    from mpi_runtime.core.api.context import (
-        RuntimeContext,
-        available_resources,
-        available_resources_per_node,
-        cluster_resources,
-        get_gpu_ids,
-        get_gpus,
-        get_runtime_context,
-        nodes,
-    )
+    from mpi_runtime.core.api.cluster import available_resources, available_resources_per_node, cluster_resources, nodes
+    from mpi_runtime.core.api.context import RuntimeContext, get_gpu_ids, get_gpus, get_runtime_context
     from mpi_runtime.core.api.job import Context, init, is_initialized, shutdown
     from mpi_runtime.core.api.timeline import timeline
     from mpi_runtime.core.api.values import get, put, wait
@@ -145,6 +135,6 @@ if TYPE_CHECKING:
     from mpi_runtime.core.calls.mapping import Results
     from mpi_runtime.core.calls.remote_function import RemoteFunction
     from mpi_runtime.core.client.generators import DynamicObjectRefGenerator, ObjectRefGenerator
-    from mpi_runtime.core.client.refs import ObjectRef
+    from mpi_runtime.core.client.object_ref import ObjectRef
 else:  # a checker would accept every name
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

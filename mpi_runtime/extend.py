@@ -30,8 +30,8 @@ _HOMES = {
     ".core.calls.labels": "check_selector meets",
     ".core.calls.options": "check_resources size_in_bytes",
     ".core.client.blocking_future": "BlockingFuture blocked",
-    ".core.client.ref_futures": "Outcome",
-    ".core.client.refs": "future_of when_done",
+    ".core.client.futures": "Outcome",
+    ".core.client.object_ref": "future_of when_done",
     ".core.executor.scratch": "",
     ".core.gangs.environment": "EACH_TEXT OF_PLACES TEXTS_OF_WHEEL",
     ".core.gangs.greeting": "abort_s",
@@ -100,8 +100,8 @@ if TYPE_CHECKING:
     from mpi_runtime.core.calls.labels import check_selector, meets
     from mpi_runtime.core.calls.options import check_resources, size_in_bytes
     from mpi_runtime.core.client.blocking_future import BlockingFuture, blocked
-    from mpi_runtime.core.client.ref_futures import Outcome
-    from mpi_runtime.core.client.refs import future_of, when_done
+    from mpi_runtime.core.client.futures import Outcome
+    from mpi_runtime.core.client.object_ref import future_of, when_done
     from mpi_runtime.core.executor import scratch
     from mpi_runtime.core.gangs import member
     from mpi_runtime.core.gangs.command_channel import NAME, VARIABLE, AgentLostError, Status

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints, lifetimes
-from mpi_runtime.scheduler.answers import why_waiting, window
+from mpi_runtime.scheduler.answers import inspection, why_waiting
 from mpi_runtime.scheduler.calls import copies, refusals, tasks
 from mpi_runtime.scheduler.dispatch import (
     alternatives,
@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.dispatch import (
 )
 from mpi_runtime.scheduler.dispatch import blocked as blocked_executors
 from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
-from mpi_runtime.scheduler.dispatch.queue_order import Turns
+from mpi_runtime.scheduler.dispatch.queues import Turns
 from mpi_runtime.scheduler.gangs import members, nested_calls, starting
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.losses import cancel, dead_executors, lost_ranks, time_limits
@@ -34,7 +34,7 @@ from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, Tak
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
 from mpi_runtime.scheduler.values import items, objects
-from mpi_runtime.scheduler.values.checks import check_ids, require
+from mpi_runtime.scheduler.values.message_checks import check_ids, require
 
 
 class Described(NamedTuple):
@@ -344,14 +344,14 @@ class Scheduler:
         return self.state.submitted, self.state.finished, self.state.failed
 
     def look(self, what: str, argument: Any, now: int) -> Any:
-        """Return the answer to a question of a program that looks at the job: see `answers/window.py`.
+        """Return the answer to a question of a program that looks at the job: see `answers/inspection.py`.
 
         Raises:
             LookupError: there is no such question, or nothing with this argument.
         """
-        if what not in window.QUESTIONS:
+        if what not in inspection.QUESTIONS:
             raise LookupError(f"there is no question {what!r}")
-        return window.QUESTIONS[what](self.state, argument, now)
+        return inspection.QUESTIONS[what](self.state, argument, now)
 
     def has_free_cpu(self, rank: int) -> bool:
         """Whether a CPU of the rank's node is free, or never used."""

@@ -1,10 +1,10 @@
 """This runtime under Ray's name: `import ray` gives it, so that libraries written for Ray's core run unchanged.
 
-`ray_names.py` lists the modules of Ray and their content, `import_system.py` makes them, and importing `installed.py`
+`ray_names.py` lists the modules of Ray and their content, `import_system.py` makes them, and importing `install.py`
 installs them. If the driver has imported that module, executors import it before they run anything.
 
 - `dag.py`: graphs of calls, as Ray's `dag`
-- `installed.py`: its import makes `import ray` give this package in this process
+- `install.py`: its import makes `import ray` give this package in this process
 - `import_system.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
 - `ray_names.py`: tables of Ray's modules and names, and the modules here that stand behind them
 - `top.py`: names of the module `ray` that have no meaning here, such as its version, languages and modes, and functions
@@ -41,7 +41,7 @@ def install_as_ray() -> None:
         import modin.pandas as pd
         ```
     """
-    name = "mpi_runtime.as_ray.installed"
+    name = "mpi_runtime.as_ray.install"
     if name in sys.modules:
         return
     if "ray" in sys.modules:

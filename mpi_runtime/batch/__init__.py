@@ -15,6 +15,6 @@ each start and end in a journal (`memory/`), from which a later run and all view
 
 from mpi_runtime.batch.file.parameters import product, rows, zipped
 from mpi_runtime.batch.memory.results import CommandError, CommandResult
-from mpi_runtime.batch.run.launching import array, command
+from mpi_runtime.batch.run.submission import array, command
 
 __all__ = ["CommandError", "CommandResult", "array", "command", "product", "rows", "zipped"]

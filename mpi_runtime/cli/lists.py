@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from mpi_runtime.core.api.timeline import events
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.show import stacks
 from mpi_runtime.show.command_line import add_job
@@ -43,7 +43,7 @@ def list_(words: Sequence[str]) -> int:
     add_job(parser)
     parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
     options = parser.parse_args(words)
-    found = _ask(visitor.chosen(options.job, f"list {options.kind}"), "list", options.kind)
+    found = _ask(inspecting.chosen(options.job, f"list {options.kind}"), "list", options.kind)
     if options.json:
         print(json.dumps(found["rows"], indent=1))
         return 0
@@ -80,8 +80,8 @@ def logs(words: Sequence[str]) -> int:
     parser.add_argument("--follow", "-f", action="store_true", help="and new lines, until the job ends")
     parser.add_argument("--grep", default="", metavar="TEXT", help="only lines with this text, or of this call or rank")
     options = parser.parse_args(words)
-    pid, number = visitor.chosen(options.job, "logs"), 0
-    while (found := visitor.ask(pid, "output", number)) is not None:
+    pid, number = inspecting.chosen(options.job, "logs"), 0
+    while (found := inspecting.ask(pid, "output", number)) is not None:
         for _, time_s, level, who, text, _ in reversed(lines_of(found["pieces"])):
             if options.grep.lower() in f"{who} {text}".lower():
                 mark = {2: " (stderr)", 30: " WARNING", 40: " ERROR"}.get(level, "")
@@ -92,7 +92,7 @@ def logs(words: Sequence[str]) -> int:
         time.sleep(PAUSE_S)
     if number:
         return 0
-    raise visitor.gone(pid)
+    raise inspecting.gone(pid)
 
 
 def stack(words: Sequence[str]) -> int:
@@ -103,7 +103,7 @@ def stack(words: Sequence[str]) -> int:
     add_job(parser)
     parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
     options = parser.parse_args(words)
-    job = visitor.chosen(options.job, "stack")
+    job = inspecting.chosen(options.job, "stack")
     glance = _ask(job, "glance", None)
     busy = {(one[3], one[5]): one for one in glance["running"] if options.pid in (None, one[5])}
     if options.pid is not None and not busy:
@@ -112,7 +112,7 @@ def stack(words: Sequence[str]) -> int:
         if host == os.uname().nodename:
             text = stacks.stack(pid)
         else:
-            text = stacks.elsewhere(partial(visitor.ask, job), host, pid)
+            text = stacks.elsewhere(partial(inspecting.ask, job), host, pid)
         print(f"{name}, for {for_us / 1e6:.1f} s, rank {rank} on {host}, pid {pid}\n{text}\n")
     if not busy:
         print("no call runs")
@@ -131,14 +131,14 @@ def timeline(words: Sequence[str]) -> int:
         "-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it"
     )
     options = parser.parse_args(words)
-    pid = visitor.chosen(options.job, "timeline")
+    pid = inspecting.chosen(options.job, "timeline")
     found = _ask(pid, "history", 0)
     runs: list[Any] = found["runs"]
-    while (answer := visitor.ask(pid, "history", found["dropped"] + len(runs))) is not None and answer["runs"]:
+    while (answer := inspecting.ask(pid, "history", found["dropped"] + len(runs))) is not None and answer["runs"]:
         runs += answer["runs"]
     moves: list[Any] = []
     dropped = 0
-    while (answer := visitor.ask(pid, "moves", dropped + len(moves))) is not None and answer["moves"]:
+    while (answer := inspecting.ask(pid, "moves", dropped + len(moves))) is not None and answer["moves"]:
         moves, dropped = moves + answer["moves"], dropped if moves else answer["moves_dropped"]
     found["moves"] = moves
     text = json.dumps(events(found))
@@ -155,11 +155,11 @@ def timeline(words: Sequence[str]) -> int:
 
 def _ask(pid: int, what: str, argument: Any) -> Any:
     try:
-        found = visitor.ask(pid, what, argument)
+        found = inspecting.ask(pid, what, argument)
     except LookupError as error:
         raise LaunchError(f"job {pid} cannot answer: {error}") from error
     if found is None:
-        raise visitor.gone(pid)
+        raise inspecting.gone(pid)
     return found
 
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from mpi_runtime.cli.watching import Watching
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
@@ -25,7 +25,7 @@ ERRORS = 5
 def top(words: Sequence[str]) -> int:
     """Show a running job, and return the exit code."""
     options = _parser().parse_args(words)
-    job = Watching(visitor.chosen(options.job, "top"))
+    job = Watching(inspecting.chosen(options.job, "top"))
     if options.watch and sys.stdout.isatty() and sys.stdin.isatty() and find_spec("rich") is not None:
         from mpi_runtime.cli import top_screen  # not at the top: it needs rich
 
@@ -56,7 +56,7 @@ def in_lines(facts: Facts) -> list[str]:
     calls = ", ".join(f"{count(number)} {word}" for number, word in words if number) or "none yet"
     rate = facts.rates.get("", 0.0)
     lines = [
-        f"{visible(visitor.command_of(facts.pid)[:100])} (pid {facts.pid}), {seconds(facts.now_s - facts.begin_s)}",
+        f"{visible(inspecting.command_of(facts.pid)[:100])} (pid {facts.pid}), {seconds(facts.now_s - facts.begin_s)}",
         f"calls: {calls}; {plural(counts['actors'], 'actor')}, {count(counts['executors'])} processes"
         + (f"; {three(rate)} end each second" if rate else ""),
         "; ".join(filter(None, (_used(what, total, free) for what in sorted(total)))),

@@ -18,13 +18,13 @@ from typing import Any
 from mpi_runtime.batch.cli.views import document_of
 from mpi_runtime.batch.memory.batch_history import FOLDER, readable
 from mpi_runtime.cli.watching import Watching
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import LaunchError, MpiRuntimeError
 from mpi_runtime.files.claim import living_owner_of
 from mpi_runtime.files.segments import SUFFIX
 from mpi_runtime.show import training
 from mpi_runtime.show.page import Block, Document
-from mpi_runtime.tune.experiment.watched import Watched
+from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.show import page as search_page
 
 
@@ -113,7 +113,7 @@ def _source(job: str | None) -> Any:
             f"that of a search (with files such as 000001{SUFFIX} in it), or that of a training (with "
             f"{training.PARAMETERS!r} in it)"
         )
-    return Watching(visitor.chosen(int(job) if job is not None else None, "view"))
+    return Watching(inspecting.chosen(int(job) if job is not None else None, "view"))
 
 
 class Files:

@@ -9,7 +9,7 @@ import shlex
 import socket
 from pathlib import Path
 
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 from mpi_runtime.core.host.process_tree import open_files
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.files.segments import SUFFIX
@@ -22,21 +22,21 @@ class Watching(LiveJob):
     """A running job, with a connection that shows its end."""
 
     def __init__(self, pid: int) -> None:
-        words = shlex.split(visitor.command_of(pid))
+        words = shlex.split(inspecting.command_of(pid))
         scripts = [word for word in words[1:] if not word.startswith("-")]
         name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
-        super().__init__(name, pid, lambda what, argument: visitor.ask(pid, what, argument))
+        super().__init__(name, pid, lambda what, argument: inspecting.ask(pid, what, argument))
         self._watched: socket.socket | None = None
         try:
             if super().sample():
-                self._watched = visitor.watch(pid)
+                self._watched = inspecting.watch(pid)
                 self._look_at_searches()
         except LookupError as error:
             raise LaunchError(f"job {pid} cannot answer: {error}") from error
         except OSError:
             pass
         if self._watched is None:
-            raise visitor.gone(pid)
+            raise inspecting.gone(pid)
 
     def sample(self) -> bool:
         """Look once; return whether the job still runs."""
@@ -54,7 +54,7 @@ class Watching(LiveJob):
         if has_ended:
             final = None
             with contextlib.suppress(OSError, LookupError):
-                final = visitor.answer(self._watched)
+                final = inspecting.answer(self._watched)
             self._watched.close()
             self._watched = None
             self.end(final)
@@ -73,7 +73,7 @@ def searches(pid: int) -> list[Path]:
 
 
 def _seen(directory: Path) -> str:
-    from mpi_runtime.tune.experiment.watched import Watched  # not at the top: few jobs search
+    from mpi_runtime.tune.experiment.journal_view import Watched  # not at the top: few jobs search
 
     with contextlib.suppress(JournalError, OSError, ValueError):
         return Watched(directory).in_words()

@@ -1,6 +1,6 @@
 """The document of a job: while it runs for the live page, and when it has ended for `init(report="job.html")`.
 
-Both are made of the same facts, the answers of the job's window (`scheduler/answers/window.py`).
+Both are made of the same facts, the answers of the job's window (`scheduler/answers/inspection.py`).
 """
 
 from __future__ import annotations

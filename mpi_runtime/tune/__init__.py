@@ -16,7 +16,7 @@ machine without a clock: the driver in `experiment/` sends it events and perform
 - `search/`: searchers: grids and random numbers, BOHB, other libraries
 - `space/`: spaces of parameters
 - `trial.py`: one trial: its state, and the moves that are allowed
-- `absent.py`: arguments of Ray that are not here, each with what to do instead
+- `unsupported.py`: arguments of Ray that are not here, each with what to do instead
 """
 
 from typing import TYPE_CHECKING

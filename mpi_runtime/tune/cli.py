@@ -16,7 +16,7 @@ from mpi_runtime.show.command_line import on_directory, print_json
 from mpi_runtime.show.numbers import plural
 
 if TYPE_CHECKING:
-    from mpi_runtime.tune.experiment.watched import Watched, WatchedTrial
+    from mpi_runtime.tune.experiment.journal_view import Watched, WatchedTrial
 
 
 def run(words: Sequence[str]) -> int:
@@ -112,7 +112,9 @@ def resume(directory: Path, as_json: bool) -> int:
 
 
 def _read(directory: Path) -> Watched:
-    from mpi_runtime.tune.experiment.watched import Watched  # not at the top: `mpi-runtime --help` needs none of it
+    from mpi_runtime.tune.experiment.journal_view import (
+        Watched,  # not at the top: `mpi-runtime --help` needs none of it
+    )
 
     return Watched(directory)
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    ".absent": "advised",
+    ".unsupported": "advised",
     ".experiment.tuner": "DEFAULT_FOLDER",
-    ".experiment.watched": "Watched",
+    ".experiment.journal_view": "Watched",
     ".trial": "OF_EACH_REPORT Trial",
     ".trials.bundles": "GangRequest",
     ".trials.checkpoint": "RETURN_VALUE Saved keep merge",
@@ -42,9 +42,8 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from mpi_runtime.tune.absent import advised
+    from mpi_runtime.tune.experiment.journal_view import Watched
     from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER
-    from mpi_runtime.tune.experiment.watched import Watched
     from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial
     from mpi_runtime.tune.trials.bundles import GangRequest
     from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, keep, merge
@@ -60,5 +59,6 @@ if TYPE_CHECKING:
     )
     from mpi_runtime.tune.trials.runner import seed
     from mpi_runtime.tune.trials.trainable import PREPARED, Prepared
+    from mpi_runtime.tune.unsupported import advised
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

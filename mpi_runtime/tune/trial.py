@@ -1,4 +1,4 @@
-"""One trial: its state, and the moves that are allowed."""
+"""One trial: its id, its state, and the moves that are allowed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ DECIMAL_BITS = 10_000
 """Python refuses to make decimal text of much larger integers."""
 COUNT_MAX = 2.0**63
 """The journal and TensorBoard have no larger counts."""
+
+
+def trial_id_of(prefix: str, index: int) -> str:
+    """The id of the trial with this number."""
+    return f"{prefix}{index:05d}"
 
 
 class TuneError(Exception):

@@ -18,8 +18,8 @@ from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_far
 from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, State
-from mpi_runtime.scheduler.values import call_ends, objects
-from mpi_runtime.scheduler.values.checks import require
+from mpi_runtime.scheduler.values import call_ends, objects, retries
+from mpi_runtime.scheduler.values.message_checks import require
 
 _ENDS = "the job is about to end"
 
@@ -231,7 +231,7 @@ def give_again(
     if has_run:
         advance(state.stories, task, lifecycle.LOSE, cause)
         advance(state.stories, task, lifecycle.RETRY)
-        call_ends.spend_retry(state, task, had_ended)
+        retries.spend(state, task, had_ended)
         task.call.attempt += 1
     else:
         advance(state.stories, task, lifecycle.TAKE_BACK, cause)

@@ -25,7 +25,7 @@ from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import DEAD, ENDED, advance, first_line
 from mpi_runtime.scheduler.records.records import Actor, Executor, Task
 from mpi_runtime.scheduler.records.state import Client, Name, State
-from mpi_runtime.scheduler.values import call_ends, journaling, objects
+from mpi_runtime.scheduler.values import call_ends, journaling, objects, retries
 
 
 def submit(state: State, task: Task) -> None:
@@ -265,10 +265,10 @@ def restart(
         if task is actor.creation:
             continue
         has_run = task.id in started
-        had_ended = has_run and one_by_one and call_ends.had_ended(task, event.running)
+        had_ended = has_run and one_by_one and retries.had_ended(task, event.running)
         if task.is_cancelled:
             call_ends.cancelled(state, task)
-        elif task.overdue and not call_ends.may_exceed_again(task):
+        elif task.overdue and not retries.may_exceed_again(task):
             call_ends.overdue(state, task)
         elif has_run and not (task.retries or had_ended):
             name = task.function.spec.name

@@ -10,7 +10,7 @@ import msgspec
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.answers import store_summary
-from mpi_runtime.scheduler.dispatch import accounts, backoff, deadline, locality
+from mpi_runtime.scheduler.dispatch import backoff, deadline, fair_shares, locality
 from mpi_runtime.scheduler.log import history, listing, notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
 from mpi_runtime.scheduler.protocol.effects import Answer
@@ -18,9 +18,9 @@ from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Label, 
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import Pool, amount
 from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Executor, Task, node_of
-from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import Group, Object, State
 
 READ_ONLY = (
@@ -283,7 +283,7 @@ def _why(state: State, task: Task, now: int) -> str:
     late = backoff.why(state, task, now) or deadline.why_not(state, task.function, now)
     if late:
         return late
-    full = accounts.why_not(task.function.account)
+    full = fair_shares.why_not(task.function.account)
     ranks = task.function.spec.ranks
     each = f" for each, at once, of all {ranks} members of a gang" if ranks else ""
     needs = (

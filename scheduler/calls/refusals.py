@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefuse
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STOPPING
 from mpi_runtime.scheduler.records.records import Executor
 from mpi_runtime.scheduler.records.state import State
-from mpi_runtime.scheduler.values.checks import require
+from mpi_runtime.scheduler.values.message_checks import require
 
 
 def check_rank(state: State, event: RankEvent | HeadEvent) -> None:

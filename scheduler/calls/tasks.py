@@ -6,7 +6,7 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints, lifetimes
 from mpi_runtime.scheduler.calls.refusals import check_scattered, check_unknown_end
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
-from mpi_runtime.scheduler.dispatch.accounts import account_of
+from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import errors, history
 from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
@@ -17,8 +17,8 @@ from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, WAITING, advance, so_far
 from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
-from mpi_runtime.scheduler.values import call_ends, items, journaling, objects
-from mpi_runtime.scheduler.values.checks import check_ids, check_values
+from mpi_runtime.scheduler.values import call_ends, items, journaling, objects, retries
+from mpi_runtime.scheduler.values.message_checks import check_ids, check_values
 
 
 def register(state: State, client: Client, spec: Spec, now: int) -> None:
@@ -327,7 +327,7 @@ def end_overdue(state: State, task: Task) -> None:
     if task.actor is not None and task.actor.key:
         why = f"a call of {task.function.spec.name} was interrupted, having run too long"
         checkpoints.give_up(state, task.actor, why)
-    if not call_ends.may_exceed_again(task):
+    if not retries.may_exceed_again(task):
         call_ends.overdue(state, task)
         if task.actor is not None:
             lifetimes.ended(state, task)
@@ -347,5 +347,5 @@ def run_again(state: State, task: Task, cause: str) -> None:
 
 def retry(state: State, task: Task, now: int, had_ended: bool = False, has_crashed: bool = True) -> None:
     """Run a lost call again."""
-    call_ends.spend_retry(state, task, had_ended)
+    retries.spend(state, task, had_ended)
     backoff.run_again(state, task, now, has_crashed and not had_ended)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mpi_runtime.scheduler.dispatch.accounts import account_of
+from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.dispatch.queues import change_function, clear, mark_dirty, queue_at, requeue
 from mpi_runtime.scheduler.protocol.events import TASK, RefusedError
 from mpi_runtime.scheduler.protocol.ids import alternative_id

@@ -16,8 +16,8 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol.effects import LATE
 from mpi_runtime.scheduler.protocol.events import ACTOR
 from mpi_runtime.scheduler.protocol.limits import LONG_US, STUCK_US
+from mpi_runtime.scheduler.records.grant_sources import NOTHING
 from mpi_runtime.scheduler.records.records import Function, Queue, Task
-from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State
 
 

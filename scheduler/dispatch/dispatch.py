@@ -13,7 +13,7 @@ from itertools import islice
 from mpi_runtime.scheduler.dispatch import alternatives
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import elsewhere, stage
-from mpi_runtime.scheduler.dispatch.hiring import acquire, acquire_any, ahead_us
+from mpi_runtime.scheduler.dispatch.executors import acquire, acquire_any, ahead_us
 from mpi_runtime.scheduler.dispatch.queues import await_room, mark_dirty, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import reserve, reserve_for_fractions, stop_idle
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest, give_elsewhere, rebalance

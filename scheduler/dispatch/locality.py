@@ -14,8 +14,8 @@ from mpi_runtime.scheduler.log.notes import gib
 from mpi_runtime.scheduler.places.constraints import reachable
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, MOVED_BYTES_PER_US, NEAR_WORTH_BYTES, VICTIMS_MAX
 from mpi_runtime.scheduler.protocol.resources import fits
+from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.records import ANYWHERE, Node, Queue, Task, node_of
-from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 
 

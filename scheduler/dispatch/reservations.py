@@ -10,8 +10,8 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, reachable, sources
 from mpi_runtime.scheduler.protocol.limits import IDLE_US_MAX, RESERVABLE_MAX, UNIT
 from mpi_runtime.scheduler.protocol.resources import TYPE, fits
+from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant, Source
 from mpi_runtime.scheduler.records.records import Executor, Family, Node, Queue
-from mpi_runtime.scheduler.records.sources import NOTHING, Claimant, Source
 from mpi_runtime.scheduler.records.state import State
 
 

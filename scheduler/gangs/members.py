@@ -23,12 +23,12 @@ from mpi_runtime.scheduler.protocol.effects import CRASH, Cancel
 from mpi_runtime.scheduler.protocol.events import Done, RefusedError, Returned, Value
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, IDLE_US_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
+from mpi_runtime.scheduler.records.grant_sources import NOTHING
 from mpi_runtime.scheduler.records.lifecycle import ALIVE, BLOCKED, FAIL, FINISH, SEND, SENT, STAGING, Move, advance
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Gang, Task
-from mpi_runtime.scheduler.records.sources import NOTHING
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import call_ends, objects
-from mpi_runtime.scheduler.values.checks import check_values
+from mpi_runtime.scheduler.values.message_checks import check_values
 
 # Ends of calls
 

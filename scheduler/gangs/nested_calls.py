@@ -15,9 +15,9 @@ from mpi_runtime.scheduler.places.constraints import sources
 from mpi_runtime.scheduler.places.gang_places import spots
 from mpi_runtime.scheduler.protocol.limits import GANG_WAIT_US
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, fits, subtract
+from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, READY, WAITING
 from mpi_runtime.scheduler.records.records import Executor, Gang, Task
-from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 
 

@@ -13,7 +13,7 @@ import msgspec
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import assign
 from mpi_runtime.scheduler.dispatch.dispatch import appoint
-from mpi_runtime.scheduler.dispatch.hiring import make_way, nearest_rank, start_executor
+from mpi_runtime.scheduler.dispatch.executors import make_way, nearest_rank, start_executor
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
 from mpi_runtime.scheduler.places import gpu_pool
@@ -24,9 +24,9 @@ from mpi_runtime.scheduler.protocol.events import Call, cut
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, digest
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.protocol.resources import Grant, Request, fits, give_back, take, take_gpus
+from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import READY
 from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Gang, Key, Queue, Task, node_of
-from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import objects
 

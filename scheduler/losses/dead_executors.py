@@ -36,7 +36,7 @@ from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, first_line, so_far
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, State
-from mpi_runtime.scheduler.values import call_ends, items, objects
+from mpi_runtime.scheduler.values import call_ends, items, objects, retries
 
 
 def dying(state: State, client: Client, event: Dying, now: int) -> None:
@@ -124,7 +124,7 @@ def redo(
             continue
         advance(state.stories, task, LOSE, cause)
         may_again = task.function.spec.max_retries != 0
-        had_ended = call_ends.had_ended(task, event.running) and not executor.refusal
+        had_ended = retries.had_ended(task, event.running) and not executor.refusal
         had_ended = had_ended or (may_again and (call_ends.is_of_node(executor.fault) or spares_retry))
         if task.retries or had_ended:
             if not had_ended:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from mpi_runtime.gpu.ledger import Inventory
 from mpi_runtime.scheduler.actors.calls import leave_queue, out_of_order
-from mpi_runtime.scheduler.dispatch import accounts, dispatch
+from mpi_runtime.scheduler.dispatch import dispatch, fair_shares
 from mpi_runtime.scheduler.dispatch.dependencies import await_lost, elsewhere, wait_again
 from mpi_runtime.scheduler.dispatch.queues import clear, mark_dirty, requeue
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation
@@ -107,7 +107,7 @@ def close(state: State, node: Node, cause: str) -> None:
     inventory = Inventory()
     node.total, node.free = Pool(0, 0, {}, [], [], inventory), Pool(0, 0, {}, [], [], inventory)
     node.cpus.clear()
-    accounts.measure(state)
+    fair_shares.measure(state)
     groups.look_again(state, cause)
     for function in state.functions.values():
         where = function.spec.where

@@ -26,12 +26,12 @@ from mpi_runtime.scheduler.places.constraints import able, reachable, why_remove
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer
 from mpi_runtime.scheduler.protocol.events import STRATEGIES, STRICT_SPREAD, GroupRequested, Label, Value
 from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, request_of, take
+from mpi_runtime.scheduler.records.grant_sources import Contender
 from mpi_runtime.scheduler.records.lifecycle import ENDED, UNSEALED
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Node, granted
-from mpi_runtime.scheduler.records.sources import Contender
 from mpi_runtime.scheduler.records.state import Client, Group, Object, State
 from mpi_runtime.scheduler.values import call_ends, objects
-from mpi_runtime.scheduler.values.checks import check_ids, require
+from mpi_runtime.scheduler.values.message_checks import check_ids, require
 
 REMOVED = "PlacementGroupRemovedError"
 CAUSE = "ended because its placement group was removed"

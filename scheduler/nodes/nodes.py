@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler.dispatch import accounts
+from mpi_runtime.scheduler.dispatch import fair_shares
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.places import gpu_pool
@@ -49,7 +49,7 @@ def join(state: State, event: RankJoined, now: int) -> None:
         state.wall_us = event.wall_us
         state.end_us = event.end_us or None
         state.clients[DRIVER] = Client(DRIVER, node, None)
-    accounts.measure(state)
+    fair_shares.measure(state)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)
     state.freed = True

@@ -14,9 +14,9 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.events import EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, pool_for, subtract, subtract_gpus
+from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Function, Node, Queue, Task
-from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values.objects import await_value
 

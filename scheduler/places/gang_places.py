@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from mpi_runtime.scheduler.places import constraints, gpu_pool
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, pool_for, take
+from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.records import Function, node_of
-from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 
 

@@ -4,7 +4,7 @@
 - `records.py`: calls, actors, executors, ranks, nodes, queues
 - `statistics.py`: what is kept of the past, for people: attempts, kinds of errors, totals
 - `lifecycle.py`: states and allowed moves of calls, actors, objects, executors; their stories
-- `sources.py`: nodes and bundles as sources of grants, and reservations of them
+- `grant_sources.py`: nodes and bundles as sources of grants, and reservations of them
 - `index.py`: finds a node with room without a search
 - `timers.py`: alarms, the earliest first
 """

@@ -6,8 +6,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 
 from mpi_runtime.scheduler.protocol.resources import Request, fits
+from mpi_runtime.scheduler.records.grant_sources import Contender
 from mpi_runtime.scheduler.records.records import Node
-from mpi_runtime.scheduler.records.sources import Contender
 
 
 class Index:

@@ -16,8 +16,8 @@ from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, 
 from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits, without_gpus
+from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant, Contender, Source
 from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
-from mpi_runtime.scheduler.records.sources import NOTHING, Claimant, Contender, Source
 
 ANYWHERE = Where()
 """The place of calls that may run anywhere. It is compared by `is`."""

@@ -11,6 +11,7 @@ from mpi_runtime.scheduler.protocol.effects import Effects, Erase, Free, RankEff
 from mpi_runtime.scheduler.protocol.events import BundleSpec, OnDisk, Place, RefusedError, Stored
 from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
 from mpi_runtime.scheduler.protocol.resources import Request, give_back
+from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant
 from mpi_runtime.scheduler.records.index import Index
 from mpi_runtime.scheduler.records.lifecycle import PENDING, STOP, Stories, advance
 from mpi_runtime.scheduler.records.records import (
@@ -26,7 +27,6 @@ from mpi_runtime.scheduler.records.records import (
     Rank,
     Task,
 )
-from mpi_runtime.scheduler.records.sources import NOTHING, Claimant
 from mpi_runtime.scheduler.records.statistics import ErrorSeen, Logs, Run, Totals
 from mpi_runtime.scheduler.records.timers import Alarms
 

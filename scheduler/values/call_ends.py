@@ -42,23 +42,6 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
     task.executor = None
 
 
-def spend_retry(state: State, task: Task, had_ended: bool) -> None:
-    """Prepare a lost call for its next attempt. It uses up a retry, unless it `had_ended`."""
-    task.overdue = ""
-    task.position = 0
-    if not had_ended and task.retries > 0:
-        task.retries -= 1
-    state.retried += 1
-
-
-def had_ended(task: Task, running: bytes) -> bool:
-    """Whether a lost call that started before the `running` one runs again without using a retry.
-
-    It had ended, and its result was lost with the process. With `max_retries=0` it may not run twice.
-    """
-    return task.id != running and task.function.spec.max_retries != 0
-
-
 def is_of_node(fault: Faulted | None) -> bool:
     """Whether an executor's node caused its end, and not its calls: CUDA does not start there."""
     return fault is not None and fault.blame == NODE
@@ -67,11 +50,6 @@ def is_of_node(fault: Faulted | None) -> bool:
 def cancelled(state: State, task: Task) -> None:
     """End a call that was cancelled."""
     fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)
-
-
-def may_exceed_again(task: Task) -> bool:
-    """Whether a call that ran longer than its time limit runs again."""
-    return task.function.spec.retries_timeouts and task.retries != 0
 
 
 def overdue(state: State, task: Task) -> None:

@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.records.lifecycle import STAGING, so_far
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import Client, Object, State
 from mpi_runtime.scheduler.values import objects
-from mpi_runtime.scheduler.values.checks import check_ids, check_values, require
+from mpi_runtime.scheduler.values.message_checks import check_ids, check_values, require
 
 ALL = 1 << 62
 """More values than there will ever be."""

@@ -17,7 +17,7 @@ from mpi_runtime.scheduler.records.lifecycle import INLINE, STORED, UNSEALED, ad
 from mpi_runtime.scheduler.records.records import Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import lineage, spreading
-from mpi_runtime.scheduler.values.checks import check_ids, check_values
+from mpi_runtime.scheduler.values.message_checks import check_ids, check_values
 
 
 def hold(state: State, id: bytes) -> bool:

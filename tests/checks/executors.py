@@ -16,9 +16,9 @@ from mpi_runtime.scheduler.protocol.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of, request_of
 from mpi_runtime.scheduler.records import lifecycle
+from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import READY, STOPPING
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, granted, node_of
-from mpi_runtime.scheduler.records.sources import NOTHING, Source
 from mpi_runtime.scheduler.records.state import State
 from tests.checks import objects
 

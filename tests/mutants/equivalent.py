@@ -40,7 +40,7 @@ EQUIVALENT = [
         "scheduler/dispatch/queues.py", "find_queue", "own = spec.id if function.is_timed else 0", "", "ids are hashes"
     ),
     Equivalent(
-        "scheduler/dispatch/hiring.py",
+        "scheduler/dispatch/executors.py",
         "acquire",
         "if can_wait and work_us < limits.HIRE_WORTH_US and any_is_free_soon(queue):",
         "if can_wait and work_us <= limits.HIRE_WORTH_US and any_is_free_soon(queue):",

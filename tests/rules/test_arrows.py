@@ -67,7 +67,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schedulers",),
         ("search",),
         ("space",),
-        ("trial", "absent"),
+        ("trial", "unsupported"),
     ),
     "rl": (
         ("", "extend"),
@@ -88,7 +88,9 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
 """They load their names on first use, by a function of the package itself."""
-PURE_TUNE = tuple(f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial", "absent"))
+PURE_TUNE = tuple(
+    f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial", "unsupported")
+)
 """What decides in an experiment: it knows neither the runtime nor a clock."""
 LIBRARIES = ("util", "batch", "tune", "train", "rl", "whatif", "as_ray")
 FOUNDATIONS = ("errors", "show", "config", "files", "cloudpickle", "slurm")
@@ -113,8 +115,7 @@ PUBLIC_TOOLS = {
 }
 """Modules of `util` with public names of their own."""
 PURE_CLIENT = {
-    f"{PACKAGE}.core.client.{name}"
-    for name in ("arrivals", "blocking", "feed", "outgoing", "received_items", "references")
+    f"{PACKAGE}.core.client.{name}" for name in ("blocking", "executor_feed", "incoming", "outgoing", "references")
 }
 """What every client is made of, whatever line it has: the simulator's too."""
 KNOWN_TO_PURE_CLIENT = {

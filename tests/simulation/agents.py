@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from mpi_runtime.core.transport import codec
-from mpi_runtime.core.transport.draft import sealed
 from mpi_runtime.core.transport.messages import Ended, StartDirect, ToExecutor
+from mpi_runtime.core.transport.unsent_frame import sealed
 from mpi_runtime.gpu.device import BUSY, DEVICE, NODE, PROGRAM
 from mpi_runtime.scheduler.protocol.effects import (
     Cancel,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mpi_runtime.core.agent.custodian import Custodian
+from mpi_runtime.core.agent.custody import Custodian
 from mpi_runtime.core.head.direct_lines import DirectLines
 from mpi_runtime.core.transport.messages import StartDirect
 from mpi_runtime.scheduler.protocol.effects import StartExecutor

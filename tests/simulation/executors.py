@@ -17,9 +17,9 @@ import msgspec
 from mpi_runtime.core.client.outbox import seal, take
 from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.channel import LOCAL
-from mpi_runtime.core.transport.draft import SIZE, Draft, Memory
 from mpi_runtime.core.transport.messages import Drained
 from mpi_runtime.core.transport.tokens import Tokens, claim
+from mpi_runtime.core.transport.unsent_frame import SIZE, Draft, Memory
 from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.protocol.effects import Entry, StartExecutor
 from mpi_runtime.scheduler.protocol.events import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mpi_runtime.core.client.received_items import ALL
+from mpi_runtime.core.client.incoming import ALL
 from mpi_runtime.scheduler.protocol.events import Yielded
 from tests.simulation.oracle import Thing
 from tests.simulation.require import require

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from mpi_runtime.core.client import scope
-from mpi_runtime.core.client.arrivals import Arrivals
 from mpi_runtime.core.client.blocking import Blocking
-from mpi_runtime.core.client.feed import Feed
+from mpi_runtime.core.client.executor_feed import Feed
+from mpi_runtime.core.client.incoming import Arrivals, ReceivedItems
 from mpi_runtime.core.client.outgoing import Outgoing
-from mpi_runtime.core.client.received_items import ReceivedItems
 from mpi_runtime.core.client.references import References
 from mpi_runtime.core.client.scope import Scope
 from mpi_runtime.scheduler.protocol.effects import Demand, Entry, Item

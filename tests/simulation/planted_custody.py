@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mpi_runtime.core.agent.custody import Custody
-from mpi_runtime.core.transport import draft
-from mpi_runtime.core.transport.draft import Draft, left
+from mpi_runtime.core.transport import unsent_frame
 from mpi_runtime.core.transport.messages import Drained
 from mpi_runtime.core.transport.tokens import Tokens
+from mpi_runtime.core.transport.unsent_frame import Draft, left
 from mpi_runtime.scheduler.calls import refusals
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.records import Executor
@@ -125,14 +125,14 @@ def nobody_hears_that_calls_were_dropped(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_a_dead_executor_has_left_is_not_read(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(draft, "left", lambda content, arrived: None)
+    patch.setattr(unsent_frame, "left", lambda content, arrived: None)
 
 
 def what_a_dead_executor_has_left_is_read_though_it_has_arrived(patch: pytest.MonkeyPatch) -> None:
     def planted(content: bytes, arrived: int) -> tuple[int, bytes] | None:
         return left(content, arrived) or left(content, arrived - 1)
 
-    patch.setattr(draft, "left", planted)
+    patch.setattr(unsent_frame, "left", planted)
 
 
 def a_draft_counts_what_is_not_there(patch: pytest.MonkeyPatch) -> None:

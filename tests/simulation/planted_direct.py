@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from mpi_runtime.core.agent.custodian import Custodian
+from mpi_runtime.core.agent.custody import Custodian
 from mpi_runtime.core.head.direct_lines import DirectLines
-from mpi_runtime.core.transport import draft
+from mpi_runtime.core.transport import unsent_frame
 from mpi_runtime.core.transport.messages import Ended, ToWorker
 from mpi_runtime.scheduler.losses import dead_executors
 from mpi_runtime.scheduler.protocol.effects import RankEffect, StartExecutor, StopExecutor
@@ -23,8 +23,8 @@ def the_last_frames_of_the_dead_are_not_read(patch: pytest.MonkeyPatch) -> None:
 
 def a_draft_is_compared_where_no_frame_arrives(patch: pytest.MonkeyPatch) -> None:
     """As the agent of the process would do it."""
-    left = draft.left
-    patch.setattr(draft, "left", lambda content, arrived: left(content, 0))
+    left = unsent_frame.left
+    patch.setattr(unsent_frame, "left", lambda content, arrived: left(content, 0))
 
 
 def drafts_of_others_are_not_brought(patch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.core.client.arrivals import Arrivals
 from mpi_runtime.core.client.blocking import Blocking
-from mpi_runtime.core.client.feed import Feed
+from mpi_runtime.core.client.executor_feed import Feed
+from mpi_runtime.core.client.incoming import Arrivals, ReceivedItems
 from mpi_runtime.core.client.outgoing import Outgoing
-from mpi_runtime.core.client.received_items import ReceivedItems
 from mpi_runtime.core.client.references import References
 from mpi_runtime.core.client.scope import Scope as RealScope
 from mpi_runtime.core.client.scope import Scopes

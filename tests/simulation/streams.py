@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mpi_runtime.core.client.feed import ALL
+from mpi_runtime.core.client.executor_feed import ALL
 from mpi_runtime.scheduler.protocol.effects import Item
 
 if TYPE_CHECKING:

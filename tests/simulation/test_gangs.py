@@ -11,8 +11,8 @@ from mpi_runtime.scheduler.gangs import members, nested_calls, starting
 from mpi_runtime.scheduler.losses import dead_executors
 from mpi_runtime.scheduler.protocol.effects import RankEffect, StopExecutor
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
+from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.records import Executor, Gang, Queue, Task
-from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 from tests.simulation.gangs import attempt, simulate
 

@@ -18,8 +18,8 @@ from mpi_runtime.scheduler.protocol.events import Blocked, Where
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, copy_of, give_back, take
 from mpi_runtime.scheduler.records import records
+from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Task
-from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import Client, Fetching, Object, State
 from mpi_runtime.scheduler.values import objects
 from tests.simulation import (

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from mpi_runtime.scheduler import core
-from mpi_runtime.scheduler.dispatch import dispatch, hiring, locality, queues, reservations
+from mpi_runtime.scheduler.dispatch import dispatch, executors, locality, queues, reservations
 from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Node, Queue, Task, node_of
-from mpi_runtime.scheduler.records.sources import Source
 from mpi_runtime.scheduler.records.state import State
 from tests.simulation import quality
 from tests.simulation.options import calm_options
@@ -74,7 +74,7 @@ def calls_wait_for_ever_for_the_node_with_their_arguments(patch: pytest.MonkeyPa
         near = state.nodes.get(queue.near)
         return near is not None and queue.where is ANYWHERE and node_of(source) is not near
 
-    patch.setattr(hiring, "waits_for_near", planted)
+    patch.setattr(executors, "waits_for_near", planted)
 
 
 def who_idles_is_not_used_again(patch: pytest.MonkeyPatch) -> None:

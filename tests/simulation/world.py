@@ -46,7 +46,7 @@ from tests.simulation.options import UNIT, Options, zone
 from tests.simulation.require import require
 
 if TYPE_CHECKING:
-    from mpi_runtime.core.agent.custodian import Custodian
+    from mpi_runtime.core.agent.custody import Custodian
     from mpi_runtime.core.head.direct_lines import DirectLines
     from tests.simulation.checkers import Checker
 

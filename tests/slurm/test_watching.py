@@ -26,11 +26,11 @@ LOOK = """
 import json, time
 from mpi_runtime.cli.running_job import in_lines
 from mpi_runtime.cli.watching import Watching
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 
-while not visitor.jobs():
+while not inspecting.jobs():
     time.sleep(0.1)
-seen = Watching(visitor.jobs()[0])
+seen = Watching(inspecting.jobs()[0])
 while not seen.facts.open_at_end():
     time.sleep(0.3)
     assert seen.sample()

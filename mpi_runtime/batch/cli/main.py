@@ -18,10 +18,9 @@ import mpi_runtime
 from mpi_runtime.batch.cli.check import check, stated_nodes
 from mpi_runtime.batch.cli.options import NO_FLAGS, VERBS, parser
 from mpi_runtime.batch.elastic import files
-from mpi_runtime.batch.file.entries import Problem, is_refused
+from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX, Problem, is_refused
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
-from mpi_runtime.batch.file.reading import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.memory import batch_history
 from mpi_runtime.batch.memory.graph import wrong_names

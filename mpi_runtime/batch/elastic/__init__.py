@@ -13,7 +13,7 @@ Pure: numbers and values in, orders out.
 
 These act on files, in a directory or in a simulation:
 
-- `files.py`: the files of one job, and those that it reads
+- `files.py`: the files of one job and those that it reads
 - `coordinator_turns.py`: the turns of the coordinator
 - `member_turns.py`: the turns of a member
 """

@@ -6,8 +6,7 @@
 - `values.py`: reads the values of options
 - `launchers.py`: the option `launcher`: programs that start the ranks of a command
 - `parse.py`: the parser: finds the form, makes groups of commands, reports problems
-- `reading.py`: the limits of batch files, and the reader of their text
-- `entries.py`: entries and problems with their lines and columns
+- `entries.py`: the text of a file within its limits; entries and problems with their lines and columns
 - `lines.py`: the form with one shell command a line
 - `toml.py`: the form in TOML
 - `json.py`: the form with one JSON object a line

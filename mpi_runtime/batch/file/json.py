@@ -12,8 +12,17 @@ import re
 from collections import Counter
 from typing import Any
 
-from mpi_runtime.batch.file.entries import NO_DEFAULTS, Entry, Parsed, Problem
-from mpi_runtime.batch.file.reading import KEYS_MAX, LINE_MAX, TOO_DEEP, TOO_LONG, wrong_with
+from mpi_runtime.batch.file.entries import (
+    KEYS_MAX,
+    LINE_MAX,
+    NO_DEFAULTS,
+    TOO_DEEP,
+    TOO_LONG,
+    Entry,
+    Parsed,
+    Problem,
+    wrong_with,
+)
 
 
 def read_json_line(line: str, number: int) -> tuple[Entry | None, list[Problem]]:

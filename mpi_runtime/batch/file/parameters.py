@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime.batch.file.reading import COMMANDS_MAX, TOO_DEEP, TOO_LONG, text_of, wrong_with
+from mpi_runtime.batch.file.entries import COMMANDS_MAX, TOO_DEEP, TOO_LONG, text_of, wrong_with
 
 Row = dict[str, Any]
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.batch.file.entries import Entry, Place, Problem
+from mpi_runtime.batch.file.entries import COMMANDS_MAX, KEYS_MAX, Entry, Place, Problem, text_of
 from mpi_runtime.batch.file.json import read_json_lines
 from mpi_runtime.batch.file.lines import read_lines
 from mpi_runtime.batch.file.model import OPTIONS, Command, names_after, read_command, unknown
 from mpi_runtime.batch.file.parameters import Row, combined, product, rows, zipped
-from mpi_runtime.batch.file.reading import COMMANDS_MAX, KEYS_MAX, text_of
 from mpi_runtime.batch.file.shells import notes_on_shells
 from mpi_runtime.batch.file.templates import BUILT_IN
 from mpi_runtime.batch.file.toml import read_toml

@@ -14,8 +14,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from mpi_runtime.batch.file.entries import NO_DEFAULTS, Entry, Parsed, Place, Problem
-from mpi_runtime.batch.file.reading import TOO_DEEP, TOO_LONG, wrong_with
+from mpi_runtime.batch.file.entries import NO_DEFAULTS, TOO_DEEP, TOO_LONG, Entry, Parsed, Place, Problem, wrong_with
 
 _HEADER = re.compile(r"\s*\[\[?([\w.\s\"'-]+)\]\]?\s*(#.*)?$")
 _KEY = re.compile(r"\s*([\w-]+)\s*(?:\.[^=]*)?=")

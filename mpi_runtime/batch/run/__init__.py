@@ -1,11 +1,9 @@
 """Runs commands: each is a task that starts a program.
 
-- `launching.py`: the public `command` and `array`
-- `submission.py`: submits a command as a task, with its resources and limits
+- `submission.py`: the public `command` and `array`; submits a command as a task, with its resources and limits
 - `attempts.py`: the body of the task: attempts at the command until one counts
-- `launched.py`: the line by which another launcher starts the ranks of a command
+- `launch_lines.py`: the line by which another launcher starts the ranks of a command
 - `ranks.py`: a rank of a command with several: its output, and whether it has started MPI
-- `ordered.py`: the output of its ranks, in their order
 - `program.py`: one attempt of a command: its shell, its limits, the end of all its processes
 - `loop.py`: the loop of a batch: events, requests, new commands, the report
 - `starts.py`: submits ready commands, or offers them to all jobs

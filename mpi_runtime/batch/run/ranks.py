@@ -9,7 +9,7 @@
    understand how it was started, each rank would be a program of its own, and all would succeed.
 5. When all programs have ended, the ranks meet, and rank 0 returns the result. The next command finds the same members.
 
-With a launcher (`launched.py`), rank 0 runs that, and the others hold their resources until it has ended.
+With a launcher (`launch_lines.py`), rank 0 runs that, and the others hold their resources until it has ended.
 """
 
 from __future__ import annotations
@@ -19,17 +19,61 @@ import functools
 import os
 import select
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from threading import Thread
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock, Thread, Timer
 
 import msgspec
 
 from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.run.launched import DEVICES, LaunchProblemError, Where, environment_of, line_of
-from mpi_runtime.batch.run.ordered import Ordered
+from mpi_runtime.batch.run.launch_lines import DEVICES, LaunchProblemError, Where, environment_of, line_of
 from mpi_runtime.batch.run.program import Ending, not_started, open_outputs, run_program
 from mpi_runtime.extend import NAME, PMI1, PMIX, VARIABLE, AgentLostError, Status, abort_s, children, kill_group, member
+
+HOLD_S = 0.1
+"""Lines that arrive within this time are written in the order of their ranks."""
+HELD_BYTES_MAX = 1 << 20
+"""More than this is not held."""
+
+
+class Ordered:
+    """Holds lines for a moment. What a rank sends to one stream keeps its order."""
+
+    def __init__(self, write: Callable[[int, bytes], None]) -> None:
+        """Hold nothing yet. `write`: writes lines to a stream of the command."""
+        self._write = write
+        self._lock = Lock()
+        self._held: list[tuple[int, int, bytes]] = []
+        self._bytes = 0
+        self._timer: Timer | None = None
+        self.error: OSError | None = None
+        """The first error of `write`: lines are lost."""
+
+    def take(self, stream: int, data: bytes, rank: int) -> None:
+        """Take lines of a rank for a stream."""
+        with self._lock:
+            self._held.append((rank, stream, data))
+            self._bytes += len(data)
+            is_much = self._bytes > HELD_BYTES_MAX
+            if self._timer is None and not is_much:
+                self._timer = Timer(HOLD_S, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+        if is_much:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held, or keep the error."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            held, self._held, self._bytes, self._timer = self._held, [], 0, None
+            try:
+                for _, stream, data in sorted(held, key=lambda one: one[0]):
+                    self._write(stream, data)
+            except OSError as error:
+                self.error = self.error or error
+
 
 GRACE_S = 1.0
 LAST_LINES_S = 0.3

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from mpi_runtime.core.agent.custodian import Custodian
+from mpi_runtime.core.agent.custody import Custodian
 from mpi_runtime.core.agent.executors import Drafts, LocalExecutor, describe_status, keep_spare, last_words
 from mpi_runtime.core.agent.extents import NOBODY, Extents
 from mpi_runtime.core.agent.forkserver import ForkserverLine, Forkservers
 from mpi_runtime.core.agent.gpus import Gpus
-from mpi_runtime.core.agent.lines import Lines
 from mpi_runtime.core.agent.memory import MemoryWatch
+from mpi_runtime.core.agent.output_lines import Lines
 from mpi_runtime.core.agent.spills import Spills
 from mpi_runtime.core.executor.fork_messages import Exited, Fork, Interrupt, Kill, Setup
 from mpi_runtime.core.host.machine import shortage

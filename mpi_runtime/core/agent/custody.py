@@ -1,4 +1,12 @@
-"""Custody: an agent's record of the calls assigned to one executor. No socket, no clock.
+"""The custodian: the part of an agent that serves executors over their lines, with their frames, calls and memory.
+
+A *line* is the socket between an executor and its custodian, with the counter of tokens beside it. The process at its
+other end belongs to the agent of its rank, which forks it, kills it and reads its output. That agent has the custodian
+too, unless the executor has a direct line: then it is the head's. See docs/decisions/0305.
+
+Frames are forwarded without decoding. A `Custody` records the calls assigned to one executor: no socket,
+no clock. If a frame cannot be
+read, the custodian reports it to the head, which orders a kill, and ignores all further frames of that executor.
 
 The agent forwards frames without decoding them. It knows the order of the calls in them, and how many have ended. To
 steal calls it takes their tokens (`transport/tokens.py`), the last call first, while the executor takes tokens from the
@@ -12,12 +20,32 @@ because the running call may wait for them.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
+from mpi_runtime.core.agent.extents import Extents
+from mpi_runtime.core.transport import codec, unsent_frame
+from mpi_runtime.core.transport.channel import LOCAL, Channel, ChannelClosedError, Frame, pair
 from mpi_runtime.core.transport.codec import BadFrameError, apart
-from mpi_runtime.core.transport.tokens import Tokens
+from mpi_runtime.core.transport.messages import (
+    Abandon,
+    Allocate,
+    Drained,
+    Ended,
+    Exit,
+    FromExecutor,
+    Shutdown,
+    WorkerToHead,
+)
+from mpi_runtime.core.transport.poller import Poller
+from mpi_runtime.core.transport.tokens import Tokens, tokens_of
+from mpi_runtime.scheduler.protocol.effects import Cancel, StopExecutor, TakeBack
+from mpi_runtime.scheduler.protocol.events import DRIVER
+from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, TakenBack
 
 
 class Custody:
@@ -133,3 +161,225 @@ class Custody:
         except BlockingIOError:
             return False
         return True
+
+
+@dataclass(eq=False)
+class ExecutorLine:
+    """The custodian's record of an executor."""
+
+    number: int
+    rank: int
+    """The rank that has its process."""
+    channel: Channel
+    tokens: Tokens
+    custody: Custody
+    arrived: int = 0
+    """How many frames it has sent."""
+    is_refused: bool = False
+    """Whether it has sent a frame that cannot be read. Its later frames are ignored."""
+    before_frames: Callable[[], None] | None = None
+    """Called before its frames are read."""
+    is_orphaned: bool = False
+    """Whether its rank is lost. Its frames are ignored, and nothing but the end of the line reports its end."""
+
+
+class Custodian:
+    """The custodian of one rank."""
+
+    def __init__(self, rank: int, poller: Poller, report: Callable[[WorkerToHead], None], extents: Extents) -> None:
+        """Give executors memory of these `extents`, and report to the head what they send."""
+        self._rank = rank
+        self._poller = poller
+        self._report = report
+        self._extents = extents
+        self._lines: dict[int, ExecutorLine] = {}
+
+    def __contains__(self, number: int) -> bool:
+        """Whether an executor has its line here."""
+        return number in self._lines
+
+    def open(self, number: int, rank: int) -> list[int]:
+        """Make the line of an executor that will be forked by this rank.
+
+        Returns:
+            The executor's ends, which the caller closes: a socket and the counter.
+
+        Raises:
+            OSError: the system allows no further descriptor.
+        """
+        ours, theirs = pair()
+        tokens = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
+        self.add(number, rank, Channel(ours), tokens_of(tokens))
+        return [theirs.detach(), os.dup(tokens)]
+
+    def add(self, number: int, rank: int, channel: Channel, tokens: Tokens) -> ExecutorLine:
+        """Serve an executor over this line from now on."""
+        custody = Custody(tokens, partial(self._poller.send, channel))
+        line = self._lines[number] = ExecutorLine(number, rank, channel, tokens, custody)
+        self._poller.add(channel, partial(self._on_line, line))
+        return line
+
+    def line(self, number: int) -> ExecutorLine:
+        """Return the record of an executor that has its line here."""
+        return self._lines[number]
+
+    def ignore(self, number: int) -> None:
+        """Ignore all further frames of an executor."""
+        line = self._lines[number]
+        line.is_refused = True
+        self._poller.remove(line.channel)
+
+    # From the head
+
+    def to_executor(self, number: int, ids: list[bytes], frame: bytes) -> None:
+        """Forward a frame to an executor. `ids`: the calls in it, in order."""
+        line = self._lines.get(number)
+        if line is not None:  # else it died, which is reported
+            line.custody.pass_on(ids, frame)
+
+    def obey(self, effect: StopExecutor | TakeBack | Cancel) -> StopExecutor | TakeBack | Cancel | None:
+        """Do what an effect means for a line that ends here. Return what is left to do for the agent of the process."""
+        line = self._lines.get(effect.executor)
+        if line is None:
+            return effect
+        if isinstance(effect, TakeBack):
+            self._report(TakenBack(line.number, line.custody.take_back(effect.count)))
+            return None
+        if not effect.force:
+            if isinstance(effect, Cancel):
+                return effect
+            self._poller.send(line.channel, codec.encode([Exit()]))
+            return None
+        if isinstance(effect, StopExecutor):
+            return effect
+        taken, is_running = line.custody.cancel_by_force(effect.id)
+        self._report(TakenBack(line.number, taken))
+        # If it does not run, it has ended or was stolen, and the scheduler may give it to the same executor.
+        return StopExecutor(line.number, force=True) if is_running else None
+
+    # From clients
+
+    def _on_line(self, line: ExecutorLine) -> None:
+        if line.before_frames is not None:
+            line.before_frames()
+        try:
+            frames = line.channel.receive()
+        except ChannelClosedError:
+            self._poller.remove(line.channel)  # the agent of the process reports how it ended
+            if line.is_orphaned:
+                self.end(Ended(line.number, "died with its rank"))
+            return
+        if not line.is_orphaned:
+            self._on_frames(line, frames)
+
+    def _on_frames(self, line: ExecutorLine, frames: list[Frame]) -> None:
+        line.arrived += len(frames)
+        try:
+            for count, frame in frames:
+                if count == LOCAL:
+                    self._on_local(line, frame)
+                    continue
+                if count:
+                    line.custody.end(count)
+                self._report(FromExecutor(line.number, frame, count))
+            if line.channel.splitter.problem:
+                raise BadFrameError(line.channel.splitter.problem)
+        except BadFrameError as error:
+            self._refuse(line, str(error))
+
+    def _refuse(self, line: ExecutorLine, problem: str) -> None:
+        """Refuse an executor that has sent a bad frame: ignore it, prevent further starts, and report it."""
+        self.ignore(line.number)
+        line.custody.doom()
+        self._report(FrameRefused(line.number, problem))
+
+    def _on_local(self, line: ExecutorLine, frame: bytes) -> None:
+        for message in codec.to_agent.decode(frame):
+            if isinstance(message, Drained):
+                line.custody.drained(message.received)
+            elif isinstance(message, Shutdown):
+                raise BadFrameError("an executor asks for the end of the job")
+            else:
+                self._on_memory(line.number, line.channel, message)
+
+    def on_driver(self, channel: Channel, frame: bytes) -> bool:
+        """Take a frame of the driver to its agent. Return whether it ends the job.
+
+        Raises:
+            BadFrameError: the frame cannot be read.
+        """
+        for message in codec.to_agent.decode(frame):
+            if isinstance(message, Shutdown):
+                return True
+            if isinstance(message, Drained):
+                raise BadFrameError("the driver drops calls, and has none")
+            self._on_memory(DRIVER, channel, message)
+        return False
+
+    def _on_memory(self, client: int, channel: Channel, message: Allocate | Abandon) -> None:
+        if isinstance(message, Allocate):
+            self._extents.allocate(client, channel, message)
+        elif not self._extents.abandon(client, message.offset):
+            raise BadFrameError(f"it gives back memory at {message.offset}, which it was not given")
+
+    # Ends
+
+    def end(self, ended: Ended) -> None:
+        """Report the end of an executor. The frames that it sent before are forwarded first."""
+        running = b""
+        line = self._lines.get(ended.executor)
+        if line is not None:
+            if not line.is_refused:
+                self._on_frames(line, line.channel.receive_rest())
+                left = unsent_frame.left(ended.draft, line.arrived)
+                if left is not None and not line.is_refused:
+                    self._on_frames(line, [left])
+            running = line.custody.close()
+            self.drop(line.number)
+        self._report(
+            ExecutorDied(
+                ended.executor,
+                running,
+                # If it began no call, its output is the only hint at the reason.
+                ended.cause if running else ended.cause + ended.said,
+                ended.out_of_memory,
+                self._extents.of(ended.executor),
+                with_forkserver=ended.with_forkserver,
+                keeper=self._rank,
+            )
+        )
+
+    def lose(self, rank: int) -> None:
+        """Note that the agent of these lines' processes is lost: take what they have sent, and let no call start.
+
+        The processes end soon. Until then they may write into the memory that they were given. So it is not free
+        before their ends of the lines have closed.
+        """
+        for line in self._lines.values():
+            if line.rank != rank:
+                continue
+            if not line.is_refused:
+                self._on_frames(line, line.channel.receive_rest())
+                line.custody.doom()
+            line.is_refused = line.is_orphaned = True
+            self._poller.remove(line.channel)
+            self._poller.add(line.channel, partial(self._on_line, line))
+
+    def drop(self, number: int) -> None:
+        """Close the line of an executor."""
+        line = self._lines.pop(number)
+        self._extents.drop_requests(number)
+        self._poller.remove(line.channel)
+        line.channel.close()
+        line.tokens.close()
+
+    def stop(self) -> None:
+        """Take nothing from executors any more. Their lines stay open until they are dead, or they would report it."""
+        self._extents.drop_requests()
+        for line in self._lines.values():
+            self._poller.remove(line.channel)
+
+    def close(self) -> None:
+        """Close all lines."""
+        for number in list(self._lines):
+            self.drop(number)

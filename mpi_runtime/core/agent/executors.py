@@ -1,7 +1,7 @@
 """The executors of one agent: a record for each, a description of its end, and the drafts of all.
 
 The drafts are in one memory file without a name, so that an executor costs its agent no further descriptor. The format
-is in `transport/draft.py`.
+is in `transport/unsent_frame.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 from fcntl import F_ADD_SEALS, F_SEAL_SHRINK, fcntl
 
 from mpi_runtime.core.agent.custody import Custody
-from mpi_runtime.core.agent.lines import Lines
+from mpi_runtime.core.agent.output_lines import Lines
 from mpi_runtime.core.host.process_tree import describe_end
-from mpi_runtime.core.transport.draft import SIZE, WORD, sealed
+from mpi_runtime.core.transport.unsent_frame import SIZE, WORD, sealed
 
 SPARE_DESCRIPTORS = 24
 """File descriptors that must be free before an executor is started. It needs ten for a moment; the others are for long
@@ -109,7 +109,7 @@ class Drafts:
         return self._free.pop()
 
     def content(self, draft: int) -> bytes:
-        """Return what a dead executor has sealed, for `left` in `transport/draft.py`; empty if it is nothing."""
+        """Return what a dead executor has sealed, for `left` in `transport/unsent_frame.py`; empty if it is nothing."""
         return sealed(os.pread(self.descriptor, SIZE, draft * SIZE))
 
     def give_back(self, draft: int) -> None:

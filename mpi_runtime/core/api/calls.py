@@ -11,7 +11,7 @@ from mpi_runtime.core.calls.actor_class import ActorClass
 from mpi_runtime.core.calls.actor_handle import ActorHandle
 from mpi_runtime.core.calls.remote_function import P, R, RemoteFunction
 from mpi_runtime.core.client.generators import ObjectRefGenerator
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.driver import running
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.scheduler.protocol.events import CancelRequested, KillRequested

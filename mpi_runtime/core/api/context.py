@@ -1,4 +1,4 @@
-"""Facts about the job and this process: `nodes`, `get_gpu_ids`, `get_runtime_context`."""
+"""Facts about this process and what it runs: `get_runtime_context`, `get_gpu_ids`, `get_gpus`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpi_runtime.core.client.typed_ids import JOB_ID, ActorID, JobID, NodeID, Pl
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
-from mpi_runtime.show.tables import Table, html_table
+from mpi_runtime.show.tables import html_table
 
 
 @published()
@@ -225,39 +225,3 @@ def get_gpus() -> list[Device]:
     """
     client = current.client_or_none()
     return list(client.executor.devices) if client is not None and client.executor is not None else []
-
-
-@published()
-def cluster_resources() -> dict[str, float]:
-    """The resources of all nodes together: amounts by name, memory in bytes.
-
-    "object_store_memory" is the shared memory for values.
-    """
-    resources: dict[str, float] = running.client().questions.query("cluster_resources")
-    return resources
-
-
-@published()
-def available_resources() -> dict[str, float]:
-    """The free resources of all nodes together: amounts by name, without names of which nothing is free."""
-    resources: dict[str, float] = running.client().questions.query("available_resources")
-    return resources
-
-
-@published()
-def available_resources_per_node() -> dict[str, dict[str, float]]:
-    """The free resources of each node, by node id: amounts by name."""
-    return {one["NodeID"]: one["Available"] for one in nodes()}
-
-
-@published()
-def nodes() -> Table[dict[str, Any]]:
-    """The nodes of the job: a list with a dictionary for each. A notebook shows it as a table.
-
-    Keys are "NodeID", "NodeName" (the host), "Alive", "Resources" (all of the node) and "Available" (free), both as
-    amounts by name with memory in bytes, "Labels", "ranks", "cpus" (the numbers of its processors), and for libraries
-    "NodeManagerAddress" (the host; nothing listens there).
-    """
-    entries: list[dict[str, Any]] = running.client().questions.query("nodes")
-    names = ("NodeManagerAddress", "NodeManagerHostname")
-    return Table({**entry, **dict.fromkeys(names, entry["NodeName"])} for entry in entries)

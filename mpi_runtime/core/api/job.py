@@ -58,7 +58,7 @@ class Context(Mapping[str, Any]):
         return f"<job of {ranks}: it ends with shutdown(), with the block of `with`, or with the program>"
 
     def _repr_html_(self) -> str:
-        from mpi_runtime.core.api.context import nodes
+        from mpi_runtime.core.api.cluster import nodes
         from mpi_runtime.show.tables import html_table, in_html
 
         if current.client_or_none() is None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from mpi_runtime.core import published
 from mpi_runtime.core.client.generators import ObjectRefGenerator
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.client.submitting import put as put_serialized
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.objects import serialize

@@ -16,7 +16,7 @@ from mpi_runtime.core.calls.arguments import Parameters, digest_of_arguments, pa
 from mpi_runtime.core.calls.code import Code
 from mpi_runtime.core.calls.specs import Method
 from mpi_runtime.core.calls.submitter import Registered
-from mpi_runtime.core.client.refs import ObjectRef, weak_actor
+from mpi_runtime.core.client.object_ref import ObjectRef, weak_actor
 from mpi_runtime.core.client.submitting import create_actor, create_named_actor
 from mpi_runtime.core.driver import running
 from mpi_runtime.scheduler.protocol.events import Call, Spec, Where

@@ -15,7 +15,7 @@ from mpi_runtime.core.calls.arguments import NOTHING, digest_of_arguments, pack,
 from mpi_runtime.core.calls.specs import Method
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.client.refs import ActorRef, ObjectRef, weak_actor
+from mpi_runtime.core.client.object_ref import ActorRef, ObjectRef, weak_actor
 from mpi_runtime.core.client.submitting import submit
 from mpi_runtime.core.client.typed_ids import ActorID
 from mpi_runtime.core.driver import running

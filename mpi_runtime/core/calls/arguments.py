@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.client.submitting import put
 from mpi_runtime.core.objects import first_version, serialize
 from mpi_runtime.scheduler.protocol.events import Call

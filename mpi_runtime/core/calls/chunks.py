@@ -25,7 +25,7 @@ from mpi_runtime.core.calls.arguments import pack
 from mpi_runtime.core.calls.options import DEFAULT_MAX_RETRIES
 from mpi_runtime.core.calls.submitter import Submitter
 from mpi_runtime.core.client import current
-from mpi_runtime.core.client.refs import ObjectRef, note
+from mpi_runtime.core.client.object_ref import ObjectRef, note
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.objects import serialize
 from mpi_runtime.errors import remote as remote_errors

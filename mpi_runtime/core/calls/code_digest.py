@@ -14,7 +14,7 @@ from typing import Any
 
 from mpi_runtime.core.calls.module_digest import imported_names, instructions, is_installed, module_digest
 from mpi_runtime.core.client.interrupts import is_of_handler
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.objects import first_version
 from mpi_runtime.scheduler.protocol.ids import digest
 

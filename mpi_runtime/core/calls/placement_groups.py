@@ -11,7 +11,7 @@ from mpi_runtime import errors
 from mpi_runtime.core import published
 from mpi_runtime.core.calls.labels import check_selector
 from mpi_runtime.core.client import current
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.client.submitting import create_group, new_ref, put_written
 from mpi_runtime.core.client.typed_ids import PlacementGroupID
 from mpi_runtime.core.driver import running

@@ -11,7 +11,7 @@ from mpi_runtime.core import published
 from mpi_runtime.core.calls import options as option_rules
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.calls.submitter import Submitter
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 
 if TYPE_CHECKING:
     from mpi_runtime.core.calls.graphs import Node

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from mpi_runtime.core import published
 from mpi_runtime.core.client import current
-from mpi_runtime.core.client.refs import ObjectRef, adopt, keep
+from mpi_runtime.core.client.object_ref import ObjectRef, adopt, keep
 from mpi_runtime.core.client.scope import Inherited
 from mpi_runtime.core.client.submitting import put
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

@@ -14,7 +14,7 @@ from mpi_runtime.core.calls.arguments import NOTHING, Packed, Parameters, digest
 from mpi_runtime.core.calls.code import Code
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.client.scope import Inherited
 from mpi_runtime.core.client.submitting import submit
 from mpi_runtime.core.driver import running

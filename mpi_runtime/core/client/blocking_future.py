@@ -1,4 +1,4 @@
-"""The futures of this package. They are not in `refs.py`, because `concurrent.futures` is slow to load."""
+"""The futures of this package. They are not in `object_ref.py`, because `concurrent.futures` is slow to load."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The client of a driver or executor. This module puts its parts together.
 
-The parts know ids only. Users hold the objects of `refs.py` and `generators.py`, which `submitting.py` makes.
+The parts know ids only. Users hold the objects of `object_ref.py` and `generators.py`, which `submitting.py` makes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from mpi_runtime.core.client.arrivals import Arrivals
 from mpi_runtime.core.client.blocking import Blocking
-from mpi_runtime.core.client.feed import Feed
-from mpi_runtime.core.client.line import Line
+from mpi_runtime.core.client.connection import Line
+from mpi_runtime.core.client.executor_feed import Feed
+from mpi_runtime.core.client.futures import RefFutures
+from mpi_runtime.core.client.incoming import Arrivals, ReceivedItems
 from mpi_runtime.core.client.outbox import Outbox
 from mpi_runtime.core.client.questions import Questions, Replies
-from mpi_runtime.core.client.received_items import ReceivedItems
-from mpi_runtime.core.client.ref_futures import RefFutures
 from mpi_runtime.core.client.references import References
 from mpi_runtime.core.client.scope import Inherited, Scope, Scopes
 from mpi_runtime.core.client.stalls import Stalls
@@ -27,7 +26,7 @@ from mpi_runtime.core.client.store import Store
 from mpi_runtime.core.client.waiting import Waiting
 from mpi_runtime.core.objects.arena import ClientArena
 from mpi_runtime.core.transport import codec
-from mpi_runtime.core.transport.draft import Draft
+from mpi_runtime.core.transport.unsent_frame import Draft
 from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 if TYPE_CHECKING:

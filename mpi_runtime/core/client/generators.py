@@ -7,7 +7,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from mpi_runtime.core import published
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.errors.arguments import seconds
 
 T_co = TypeVar("T_co", covariant=True)

@@ -5,7 +5,7 @@ millisecond. Then a thread sends them, which exists only while there are message
 would wait for as long as the program computes.
 
 An executor seals results in its draft: they are delivered even if it dies, because its agent reads the draft
-(`transport/draft.py`). The simulator runs `seal` and `take` too.
+(`transport/unsent_frame.py`). The simulator runs `seal` and `take` too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mpi_runtime.core.client.references import References
 from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.base import Buffer
 from mpi_runtime.core.transport.channel import COUNT_MAX, LOCAL, packed
-from mpi_runtime.core.transport.draft import Draft
+from mpi_runtime.core.transport.unsent_frame import Draft
 from mpi_runtime.errors import HeadDiedError
 from mpi_runtime.scheduler.protocol.effects import Entry, Forget, Ready, ReadyStored
 

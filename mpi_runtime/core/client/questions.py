@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.core.client.line import Line
+from mpi_runtime.core.client.connection import Line
 from mpi_runtime.core.client.outbox import Outbox
-from mpi_runtime.core.client.spares import Spares
+from mpi_runtime.core.client.spare_extents import Spares
 from mpi_runtime.core.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack
 from mpi_runtime.errors import InternalError
 from mpi_runtime.scheduler.protocol.effects import Answer

@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
-from mpi_runtime.core.client.arrivals import Arrivals
-from mpi_runtime.core.client.line import Line
+from mpi_runtime.core.client.connection import Line
+from mpi_runtime.core.client.incoming import Arrivals
 from mpi_runtime.core.client.questions import Questions
 from mpi_runtime.show import bars, log
 

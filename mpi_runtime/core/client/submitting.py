@@ -8,7 +8,7 @@ import msgspec
 
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.generators import ObjectRefGenerator
-from mpi_runtime.core.client.refs import ActorRef, ObjectRef
+from mpi_runtime.core.client.object_ref import ActorRef, ObjectRef
 from mpi_runtime.core.objects.serialize import Serialized
 from mpi_runtime.errors.frames import user_line
 from mpi_runtime.scheduler.protocol.events import (

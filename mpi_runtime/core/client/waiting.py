@@ -13,9 +13,8 @@ from itertools import islice
 from typing import Any
 
 from mpi_runtime import errors
-from mpi_runtime.core.client.arrivals import Arrivals, Watch
-from mpi_runtime.core.client.line import Line
-from mpi_runtime.core.client.received_items import ReceivedItems
+from mpi_runtime.core.client.connection import Line
+from mpi_runtime.core.client.incoming import Arrivals, ReceivedItems, Watch
 from mpi_runtime.core.client.references import References, is_error
 from mpi_runtime.core.client.stalls import Stalls
 from mpi_runtime.core.client.store import Store

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import HeadDiedError, LaunchError
 from mpi_runtime.show import job as job_page
 from mpi_runtime.show import log, metrics, page
@@ -69,12 +69,12 @@ class Reporter:
 
     def _facts(self, state: str) -> Facts:
         pid = os.getpid()
-        glance = visitor.ask(pid, "glance")
+        glance = inspecting.ask(pid, "glance")
         if glance is None:
             raise OSError("the job's window is closed, which has the numbers")
         found = self._query("report")
-        store = visitor.ask(pid, "store") or {}
-        if (measures := visitor.ask(pid, "measures")) is not None:
+        store = inspecting.ask(pid, "store") or {}
+        if (measures := inspecting.ask(pid, "measures")) is not None:
             self._measured = measured_of(measures, self._measured, glance["nodes"], store)
         return Facts(
             name=os.path.basename(sys.argv[0]) or "job",
@@ -86,11 +86,12 @@ class Reporter:
             glance=glance,
             runs=found["runs"],
             ran=found["ran"],
-            actors=visitor.ask(pid, "list", "actors") or {},
+            actors=inspecting.ask(pid, "list", "actors") or {},
             store=store,
             measured=self._measured,
-            output=(visitor.ask(pid, "output", 0) or {}).get("pieces", ()),
+            output=(inspecting.ask(pid, "output", 0) or {}).get("pieces", ()),
             errors={
-                name: visitor.ask(pid, "errors", name) or [] for name in {one["function"] for one in glance["errors"]}
+                name: inspecting.ask(pid, "errors", name) or []
+                for name in {one["function"] for one in glance["errors"]}
             },
         )

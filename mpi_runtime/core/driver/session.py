@@ -139,7 +139,7 @@ class Session:
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
             self.client.line.read_to_end(END_LIMIT_S)
-        from mpi_runtime.core.client.line import SHUT_DOWN  # not at the top: see `__init__`
+        from mpi_runtime.core.client.connection import SHUT_DOWN  # not at the top: see `__init__`
 
         is_confirmed = self.client.line.closed == SHUT_DOWN
         self._stop_listening()
@@ -210,9 +210,9 @@ def start(config: Config) -> Session:
     if config.requeue:
         _requeue_in_time(config.requeue_before_s)
     if configuration.is_batch_job():
-        from mpi_runtime.core.driver import neighbours  # not at the top: most jobs are not in a batch job
+        from mpi_runtime.core.driver import other_jobs  # not at the top: most jobs are not in a batch job
 
-        if text := neighbours.crowded():
+        if text := other_jobs.crowded():
             log.say(log.line(log.WARNING, log.UNUSED, text), config.quiet)
     return _session
 

@@ -26,9 +26,9 @@ from mpi_runtime.core.executor.results import Results, Written
 from mpi_runtime.core.executor.yields import Yields
 from mpi_runtime.core.objects import serialize
 from mpi_runtime.core.objects.arena import ClientArena
-from mpi_runtime.core.transport.draft import Draft
 from mpi_runtime.core.transport.messages import Drained
 from mpi_runtime.core.transport.tokens import claim, tokens_of
+from mpi_runtime.core.transport.unsent_frame import Draft
 from mpi_runtime.errors import frames as tracebacks
 from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, Began, Call, Spec, StateLost, Titled, Where
 

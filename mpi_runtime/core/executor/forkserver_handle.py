@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mpi_runtime.core.host import launchers
 from mpi_runtime.core.host.spawn import start_python
 
-SHARED = ("mpi_runtime.core.objects.arena", "mpi_runtime.core.transport.draft", "mpi_runtime.show.log")
+SHARED = ("mpi_runtime.core.objects.arena", "mpi_runtime.core.transport.unsent_frame", "mpi_runtime.show.log")
 """Modules that both processes need after a fork: they are loaded once, before it."""
 
 

@@ -22,9 +22,9 @@ from mpi_runtime.core.executor.executor import Executor, limit_threads
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
 from mpi_runtime.core.host.launchers import settings_for_mpi
 from mpi_runtime.core.host.spawn import THREAD_VARIABLES, shadowed
-from mpi_runtime.core.objects import this_process
-from mpi_runtime.core.transport.draft import Draft, map_memory
+from mpi_runtime.core.objects import process_facts
 from mpi_runtime.core.transport.messages import bytes_to_text
+from mpi_runtime.core.transport.unsent_frame import Draft, map_memory
 from mpi_runtime.errors import HeadDiedError
 
 OWN_DESCRIPTORS = 5
@@ -86,7 +86,7 @@ def become(
         current.set_aside(executor.client)
     else:
         current.set_client(executor.client)
-    this_process.is_on(setup.hostname, request.gpu_ids)
+    process_facts.is_on(setup.hostname, request.gpu_ids)
     if member is not None:
         member.begin()
     try:

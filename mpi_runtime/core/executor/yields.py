@@ -11,7 +11,7 @@ from typing import Any
 
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.generators import DynamicObjectRefGenerator
-from mpi_runtime.core.client.refs import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.client.submitting import put_written
 from mpi_runtime.core.executor.cancels import Cancels
 from mpi_runtime.core.executor.results import Results, Written

@@ -11,9 +11,9 @@ questions: by PMI-1 (MPICH) or by PMIx (Open MPI).
 - `rendezvous.py`: addresses of interfaces, and ports on the host of rank 0
 - `gather.py`: the head's part: what members of different nodes exchange while they start
 - `pmi1.py`: the dialogue of PMI-1, pure: bytes in, bytes out
-- `helper.py`: the helper process of a node, as its agent sees it
+- `pmix_helper.py`: the helper process of a node, as its agent sees it
 - `pmix_server.py`: a helper process that runs the PMIx server of Open MPI's own library
-- `gate.py`: the port to which members connect, and which waits for none of them
+- `port_gate.py`: the port to which members connect, and which waits for none of them
 - `pmix_messages.py`: what helper and agent send each other
 - `pmix_library.py`: that library by ctypes
 - `pmix_types.py`: its types in memory, and its functions

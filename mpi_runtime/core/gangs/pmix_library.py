@@ -17,7 +17,6 @@ from functools import wraps
 from typing import Any
 
 from mpi_runtime.core.gangs import pmix_messages as messages
-from mpi_runtime.core.gangs.gate import Gate, listening
 from mpi_runtime.core.gangs.pmix_older import supply
 from mpi_runtime.core.gangs.pmix_types import (
     BOOL,
@@ -52,6 +51,7 @@ from mpi_runtime.core.gangs.pmix_types import (
     Release,
     declare,
 )
+from mpi_runtime.core.gangs.port_gate import Gate, listening
 
 
 def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from mpi_runtime import config as configuration
 from mpi_runtime.core.gangs import library
 from mpi_runtime.core.gangs.command_channel import Talks
-from mpi_runtime.core.gangs.helper import GANGS_MAX, ForkIt, Helper
 from mpi_runtime.core.gangs.library import Library
 from mpi_runtime.core.gangs.node import NodeStart
+from mpi_runtime.core.gangs.pmix_helper import GANGS_MAX, ForkIt, Helper
 from mpi_runtime.core.gangs.start_protocols import Pmi1Side, PmixSide
 from mpi_runtime.core.transport.poller import Poller
 from mpi_runtime.scheduler.protocol.effects import Membership

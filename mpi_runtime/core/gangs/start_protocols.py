@@ -13,8 +13,8 @@ from mpi_runtime.core.gangs import library, pmi1
 from mpi_runtime.core.gangs import pmix_messages as messages
 from mpi_runtime.core.gangs.command_channel import Pairs
 from mpi_runtime.core.gangs.gather import Answer, Fence, Fenced, Question
-from mpi_runtime.core.gangs.helper import Helper
 from mpi_runtime.core.gangs.node import NodeStart
+from mpi_runtime.core.gangs.pmix_helper import Helper
 from mpi_runtime.core.transport.poller import Poller
 
 READ_BYTES = 1 << 16

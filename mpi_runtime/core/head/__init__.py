@@ -13,7 +13,7 @@ It is a child of the driver and runs no user code. `process.py` has the life of 
 - `measures.py`: what is used on each host, measured while somebody looks through the window
 - `stacks.py`: stacks of executors on all hosts, read when somebody asks through the window
 - `status.py`: status lines such as progress bars, below the other output
-- `window.py`: a local socket at which the job's user can look at the running job
-- `visitor.py`: the other end of that socket, for the command line and the page of a job
-- `unused.py`: reports resources of the batch job that no call can use
+- `inspection.py`: a local socket at which the job's user can look at the running job
+- `inspecting.py`: the other end of that socket, for the command line and the page of a job
+- `unused_resources.py`: reports resources of the batch job that no call can use
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from mpi_runtime.core.agent.custodian import Custodian
+from mpi_runtime.core.agent.custody import Custodian
 from mpi_runtime.core.agent.executors import keep_spare
 from mpi_runtime.core.transport.base import Transport
 from mpi_runtime.core.transport.messages import StartDirect, ToWorker

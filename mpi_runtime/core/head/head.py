@@ -28,11 +28,11 @@ import msgspec
 from mpi_runtime import config as configuration
 from mpi_runtime.core.head.direct_lines import DirectLines
 from mpi_runtime.core.head.gangs import Gathers
+from mpi_runtime.core.head.inspection import Window
 from mpi_runtime.core.head.journal import JournalKeeper, open_journal
 from mpi_runtime.core.head.measures import Measures
 from mpi_runtime.core.head.printer import Printer
 from mpi_runtime.core.head.stacks import Stacks
-from mpi_runtime.core.head.window import Window
 from mpi_runtime.core.host import launchers
 from mpi_runtime.core.host.launch import INSIDE
 from mpi_runtime.core.rank.bad_frames import BadFrames
@@ -263,7 +263,9 @@ class Head:
         for line in journal.start_lines() if journal is not None else ():
             self._say_of_journal(log.INFO, line)
         if configuration.is_batch_job():
-            from mpi_runtime.core.head.unused import unused  # not at the top, as modules below: few jobs need it
+            from mpi_runtime.core.head.unused_resources import (
+                unused,  # not at the top, as modules below: few jobs need it
+            )
 
             if text := unused(self._launch.kind, self._transport.size, self._joined.values(), self._config):
                 self._say(log.WARNING, log.UNUSED, text)

@@ -7,7 +7,7 @@ Small values travel in messages. Large ones lie in the arena, one memory file fo
 - `first_version.py`: modules that values of earlier versions name
 - `collecting.py`: finds the references inside a value
 - `device_arrays.py`: arrays on GPUs inside values
-- `this_process.py`: host and GPUs of this process, for messages about values
+- `process_facts.py`: host and GPUs of this process, for messages about values
 - `arena.py`: the arena: its layout, the agent's side, the client's side
 - `region.py`: one rank's part of the arena as a mapping: reads, writes, large pages
 - `allocator.py`: which extents of a region are in use

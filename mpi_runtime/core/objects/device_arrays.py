@@ -13,7 +13,7 @@ from typing import Any
 
 from mpi_runtime import errors
 from mpi_runtime.core import published
-from mpi_runtime.core.objects import code_pickler, this_process
+from mpi_runtime.core.objects import code_pickler, process_facts
 from mpi_runtime.core.objects.arena import pinned_twin
 from mpi_runtime.gpu import arrays, cuda_context, staging
 
@@ -98,8 +98,8 @@ def resolve(buffers: Sequence[Any]) -> list[Any] | None:
 
 def _place(ordinal: int) -> str:
     """Return host and number of a device of this process, for messages."""
-    number = this_process.gpu_ids[ordinal] if ordinal < len(this_process.gpu_ids) else ordinal
-    return f"{this_process.hostname or socket.gethostname()}:GPU {number}"
+    number = process_facts.gpu_ids[ordinal] if ordinal < len(process_facts.gpu_ids) else ordinal
+    return f"{process_facts.hostname or socket.gethostname()}:GPU {number}"
 
 
 @published()
@@ -110,7 +110,7 @@ def device_array(facts: arrays.Facts, place: str, data: memoryview) -> Any:
         DeviceUnavailableError: this process has no device.
     """
     # In a driver that uses no device a CUDA context would use GPU memory outside of any grant.
-    if not this_process.hostname and not cuda_context.has_begun(cuda_context.driver()):
+    if not process_facts.hostname and not cuda_context.has_begun(cuda_context.driver()):
         _say_how(facts, place)
         return make_on_host(facts, place, data)
     return make_on_device(facts, place, data)

@@ -7,12 +7,12 @@ Look for a message in `messages.py`, and for events and effects of the scheduler
 - `start.py`: the first messages between driver and head
 - `channel.py`: frames on a socketpair between a client and its rank
 - `tokens.py`: a counter of calls that executor and agent share, so that one of them owns a call
-- `draft.py`: an executor's unsent frame in shared memory, which outlives the executor
+- `unsent_frame.py`: an executor's unsent frame in shared memory, which outlives the executor
 - `base.py`: the interface of transports between ranks
 - `mpi.py`: the transport on MPI; the only importer of mpi4py
 - `alone.py`: the transport of a job of one rank
 - `doorbell.py`: wakes sleeping ranks of the same host, and passes them descriptors
 - `poller.py`: the sockets and pipes that a rank waits for, each with its handler
-- `patience.py`: decides whether to poll for a moment before sleeping
+- `polling.py`: decides whether to poll for a moment before sleeping
 - `mpi_libraries.py`: workarounds for MPI libraries: yields of Open MPI, files in /dev/shm
 """

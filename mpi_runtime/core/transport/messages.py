@@ -174,7 +174,7 @@ class Idle(Struct, array_like=True, tag=52, gc=False):
 
 
 class Ended(Struct, array_like=True, tag=56, gc=False):
-    """The process of an executor is gone. From its agent to the custodian of its line: see `agent/custodian.py`."""
+    """The process of an executor is gone. From its agent to the custodian of its line: see `agent/custody.py`."""
 
     executor: int
     cause: str
@@ -184,7 +184,7 @@ class Ended(Struct, array_like=True, tag=56, gc=False):
     out_of_memory: bool = False
     with_forkserver: bool = False
     draft: bytes = b""
-    """What it had sealed: see `transport/draft.py`."""
+    """What it had sealed: see `transport/unsent_frame.py`."""
 
 
 # Head to worker.

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from mpi_runtime.core.transport.base import Buffer
 from mpi_runtime.core.transport.channel import Channel
-from mpi_runtime.core.transport.patience import Patience
+from mpi_runtime.core.transport.polling import Patience
 
 _MANY = 256
 EPOLL_GRAIN_S = 1e-3

@@ -5,7 +5,7 @@
 - `log.py`: the journal of an experiment: every event of its study
 - `resuming.py`: replays the journal into a new study, and decides where trials continue
 - `results.py`: `ResultGrid`, with a `Result` for each trial
-- `watched.py`: an experiment as its journal shows it, for the live page
+- `journal_view.py`: an experiment as its journal shows it, for the live page
 - `timeout.py`: `TimeoutStopper`: the stopper with a clock
 - `by_name.py`: `create_scheduler`, `create_searcher`: schedulers and searchers by name
 - `old_names.py`: Ray Tune's earlier `run`, `run_experiments`, `Experiment`, `ExperimentAnalysis`

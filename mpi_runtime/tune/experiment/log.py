@@ -25,7 +25,7 @@ from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.study.events import Event, Moved, Reported
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.checkpoint import Saved
-from mpi_runtime.tune.trials.written import encoder, written
+from mpi_runtime.tune.trials.json_values import encoder, written
 
 LINE, HEADER = "tune", "tune header"
 SYNC_S = 1.0

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import Tuner
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
@@ -15,6 +14,7 @@ from mpi_runtime.tune.trial import Trial, TuneError, number_of
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
+from mpi_runtime.tune.unsupported import advised
 
 
 @advised

@@ -13,13 +13,13 @@ from typing import Any
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
-from mpi_runtime.tune.absent import advised
-from mpi_runtime.tune.experiment.watched import Watched
+from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial, TuneError, flat, has_value, number_in, score_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
+from mpi_runtime.tune.unsupported import advised
 
 ERROR_FILE = "error.pkl"
 """The last error of a trial, in its directory."""

@@ -14,8 +14,8 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.study.events import Ended, Event, Fail, Moved, Revived, Sized
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ADDRESS, Trial
+from mpi_runtime.tune.trials.json_values import written
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
-from mpi_runtime.tune.trials.written import written
 
 
 def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:

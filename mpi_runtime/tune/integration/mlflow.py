@@ -10,7 +10,7 @@ from typing import Any
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.show.loggers import LoggerCallback, numbers_in, step_of
 from mpi_runtime.tune.trial import Trial, flat
-from mpi_runtime.tune.trials.written import written
+from mpi_runtime.tune.trials.json_values import written
 
 TAG = "mpi_runtime.trial"
 """The tag of a run with the directory of its trial, by which a resumed experiment finds the run."""

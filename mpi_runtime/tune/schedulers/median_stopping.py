@@ -10,9 +10,9 @@ import bisect
 import math
 from dataclasses import dataclass, field
 
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts
 from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.unsupported import advised
 
 
 @dataclass

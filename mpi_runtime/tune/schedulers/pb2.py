@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import Verdicts
 from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
 from mpi_runtime.tune.space.domains import Rng, uniform
 from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.unsupported import advised
 
 CANDIDATES = 1000
 POINTS_MAX = 500

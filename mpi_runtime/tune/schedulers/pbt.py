@@ -11,11 +11,11 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import YIELD, Exploit, TrialScheduler, Verdicts
 from mpi_runtime.tune.space.domains import Domain, Function, Rng
 from mpi_runtime.tune.space.variants import rng_of
 from mpi_runtime.tune.trial import ReportError, Trial
+from mpi_runtime.tune.unsupported import advised
 
 INITIAL, PERTURBATION = 2, 3
 """Streams of random numbers: for first values, and for perturbations."""

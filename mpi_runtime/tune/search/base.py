@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
 from mpi_runtime.tune.trial import check_goal
+from mpi_runtime.tune.unsupported import advised
 
 DRAWS = 0
 """The stream of random numbers for values of parameters."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from mpi_runtime.errors.optional import load
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
+from mpi_runtime.tune.unsupported import advised
 
 
 @advised

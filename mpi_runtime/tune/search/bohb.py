@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
 from mpi_runtime.tune.trial import ReportError, count_in, number_of, required, text
+from mpi_runtime.tune.unsupported import advised
 
 MODEL = 4
 """The stream of random numbers for suggestions."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.errors.optional import load
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
+from mpi_runtime.tune.unsupported import advised
 
 
 @advised

@@ -21,7 +21,7 @@ from mpi_runtime.errors.optional import load
 from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import Trial, count_in, flat
-from mpi_runtime.tune.trials.written import written
+from mpi_runtime.tune.trials.json_values import written
 
 FLUSH_S = 1.0
 

@@ -12,7 +12,7 @@ from mpi_runtime.show.numbers import clock, count, plural, seconds, three
 from mpi_runtime.show.page import Block, Column, Document, card, table
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.trial import OF_EACH_REPORT, flat, sign_of
-from mpi_runtime.tune.trials.written import written
+from mpi_runtime.tune.trials.json_values import written
 
 POINTS_MAX = 100
 """The most points of a curve."""

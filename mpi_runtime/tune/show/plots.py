@@ -10,7 +10,7 @@ import numpy as np
 
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.trial import flat, number_in
-from mpi_runtime.tune.trials.written import written
+from mpi_runtime.tune.trials.json_values import written
 
 
 def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:

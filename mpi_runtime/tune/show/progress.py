@@ -13,10 +13,10 @@ from typing import Any
 from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.show.tables import html_table, in_html
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial, flat, has_value, text
+from mpi_runtime.tune.unsupported import advised
 
 LINE_S = 10.0
 TABLE_S = 0.5

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.schedulers.base import TrialScheduler
 from mpi_runtime.tune.search.base import Searcher
 from mpi_runtime.tune.study.stoppers import Stopper
+from mpi_runtime.tune.unsupported import advised
 
 
 @advised

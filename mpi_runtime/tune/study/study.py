@@ -44,6 +44,7 @@ from mpi_runtime.tune.trial import (
     required,
     sign_of,
     text,
+    trial_id_of,
 )
 
 ASKED_MAX = 1000
@@ -405,7 +406,7 @@ class Study:
         index = len(self.trials)
         if self.most is not None and index >= self.most:
             return None
-        trial_id = f"{self._prefix}{index:05d}"
+        trial_id = trial_id_of(self._prefix, index)
         config = None
         for _ in range(ASKED_MAX):
             config = self.searcher.suggest(trial_id)

@@ -16,7 +16,7 @@ import cloudpickle
 
 import mpi_runtime
 from mpi_runtime.show.writing import replace_file
-from mpi_runtime.tune.absent import advised
+from mpi_runtime.tune.unsupported import advised
 
 DICTIONARY = "checkpoint.pickle"
 """The file of a checkpoint that is a dictionary."""

@@ -13,10 +13,10 @@ from numbers import Complex, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mpi_runtime
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trial import text
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
-from mpi_runtime.tune.trials.written import DEPTH, fits, written
+from mpi_runtime.tune.trials.json_values import DEPTH, fits, written
+from mpi_runtime.tune.unsupported import advised
 from mpi_runtime.util.streams import emit
 
 if TYPE_CHECKING:

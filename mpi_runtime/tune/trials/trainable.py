@@ -13,9 +13,9 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
-from mpi_runtime.tune.absent import advised
 from mpi_runtime.tune.trial import TuneError
 from mpi_runtime.tune.trials.bundles import PlacementGroupFactory, Resources, as_bundles
+from mpi_runtime.tune.unsupported import advised
 
 
 class Trainable:

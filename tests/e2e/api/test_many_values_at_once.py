@@ -22,7 +22,7 @@ import json, sys
 from itertools import pairwise
 import numpy as np
 import mpi_runtime as ray
-from mpi_runtime.core.client.arrivals import Arrivals
+from mpi_runtime.core.client.incoming import Arrivals
 from mpi_runtime.core.client.outbox import Outbox
 
 ray.init(num_cpus=2)

@@ -552,7 +552,7 @@ def test_refs_dropped_by_other_threads_and_by_the_collector(at_rest: Callable[[]
 
 
 def test_a_ref_that_cannot_be_counted_is_lost_clearly() -> None:
-    from mpi_runtime.core.client.refs import adopt
+    from mpi_runtime.core.client.object_ref import adopt
 
     with pytest.raises(ObjectLostError, match="no longer exists"):
         get(adopt(bytes(16)), timeout=20)

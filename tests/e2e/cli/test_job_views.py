@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.config import from_init
-from mpi_runtime.core.head.window import prefix
+from mpi_runtime.core.head.inspection import prefix
 from mpi_runtime.show.job import document
 from mpi_runtime.show.page import write
 from tests import helpers

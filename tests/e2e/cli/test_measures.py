@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.cli.watching import Watching
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 from mpi_runtime.show import metrics
 from tests import helpers
 from tests.fake_nvml.machines import h100x8, shown, shown_on_hosts, v100_pairs
@@ -45,7 +45,7 @@ def test_a_host_with_gpus(tmp_path: Path, ranks: int | None) -> None:
     with helpers.start_program(JOB, str(gate), ranks=ranks, env=shown(machine)) as program:
         program.wait_for_line("up")
         assert not _helpers(program), "nobody has looked"
-        (pid,) = [one for one in visitor.jobs() if one in program.processes()]
+        (pid,) = [one for one in inspecting.jobs() if one in program.processes()]
         job = Watching(pid)
 
         def look() -> bool:
@@ -98,12 +98,12 @@ def test_each_host_measures_itself(mpi: str, two_hosts: Lab) -> None:
         + """
 import json, time
 import mpi_runtime as ray
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 
 with ray.init(num_cpus=1):
     end_s = time.monotonic() + 60
     while time.monotonic() < end_s:
-        nodes = visitor.ask(os.getpid(), "measures")["nodes"]
+        nodes = inspecting.ask(os.getpid(), "measures")["nodes"]
         if len(nodes) == 2 and all(one[3] and one[0] >= 0 for one in nodes.values()):
             break
         time.sleep(0.2)

@@ -10,8 +10,8 @@ import pytest
 
 from mpi_runtime.core.executor import forkserver_handle
 from mpi_runtime.core.executor.fork_messages import ForkHelper, ask
-from mpi_runtime.core.gangs.helper import Helper
 from mpi_runtime.core.gangs.library import Library
+from mpi_runtime.core.gangs.pmix_helper import Helper
 from mpi_runtime.core.host.launchers import child_environment
 from mpi_runtime.core.host.process_tree import children, descendants
 from mpi_runtime.core.host.spawn import library_path

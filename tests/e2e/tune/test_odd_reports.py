@@ -22,7 +22,7 @@ from mpi_runtime.files import segments
 from mpi_runtime.files.segments import Noted
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.tune.experiment import log as study_log
-from mpi_runtime.tune.experiment.watched import Watched
+from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
 from mpi_runtime.tune.show.page import document
 from mpi_runtime.tune.study.events import Reported

@@ -18,7 +18,7 @@ from mpi_runtime.files import segments
 from mpi_runtime.files.segments import Noted
 from mpi_runtime.tune.experiment import driver as study_driver
 from mpi_runtime.tune.experiment import log as study_log
-from mpi_runtime.tune.experiment.watched import Watched
+from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.schedulers import ASHAScheduler
 from mpi_runtime.tune.study.events import Reported
 from tests.helpers import run_program, start_program, wait_until

@@ -14,7 +14,7 @@ import pytest
 
 from mpi_runtime import tune
 from mpi_runtime.cli.watching import searches
-from mpi_runtime.tune.experiment.watched import Watched
+from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.show.page import document as page_of
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.show.progress import CLIReporter, ProgressReporter

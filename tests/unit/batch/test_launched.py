@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.run.launched import LaunchProblemError, Where, environment_of, line_of
+from mpi_runtime.batch.run.launch_lines import LaunchProblemError, Where, environment_of, line_of
 
 PLACES = [Where("a.site", "a", "0,1"), Where("a.site", "a", "0,1"), Where("b.site", "b", "2")]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.batch.file import parse, reading
+from mpi_runtime.batch.file import entries, parse
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parameters import product, rows, zipped
 from mpi_runtime.batch.file.parse import JSON, LINES, TOML, read_batch, read_text
@@ -136,7 +136,7 @@ def test_only_files_and_pipes_are_read(tmp_path: Path, monkeypatch: pytest.Monke
         read_text(str(sparse))
     with pytest.raises(LaunchError, match="Is a directory"):
         read_text(str(tmp_path))
-    monkeypatch.setattr(reading, "TEXT_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(entries, "TEXT_BYTES_MAX", 1 << 20)
     endless, written = os.pipe()
     writer = threading.Thread(target=write_without_end, args=(written,))
     writer.start()
@@ -164,7 +164,7 @@ def pipe(tmp_path: Path) -> Path:
 def test_a_pipe_is_awaited_with_a_line(
     pipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reading, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(entries, "_PATIENCE_S", 0.05)
     found = []
     reader = threading.Thread(target=lambda: found.append(read_text(str(pipe))))
     reader.start()

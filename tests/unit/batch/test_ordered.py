@@ -6,12 +6,12 @@ from threading import Event
 
 import pytest
 
-from mpi_runtime.batch.run import ordered
-from mpi_runtime.batch.run.ordered import Ordered
+from mpi_runtime.batch.run import ranks
+from mpi_runtime.batch.run.ranks import Ordered
 
 
 def test_lines_are_written_in_the_order_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "HOLD_S", 1000)
+    monkeypatch.setattr(ranks, "HOLD_S", 1000)
     written: list[tuple[int, bytes]] = []
     lines = Ordered(lambda stream, data: written.append((stream, data)))
     for number, rank in enumerate((2, 0, 1, 0, 2)):
@@ -25,14 +25,14 @@ def test_lines_are_written_in_the_order_of_ranks(monkeypatch: pytest.MonkeyPatch
 
 
 def test_lines_are_written_soon_and_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "HOLD_S", 0.01)
+    monkeypatch.setattr(ranks, "HOLD_S", 0.01)
     is_written = Event()
     lines = Ordered(lambda stream, data: is_written.set())
     lines.take(1, b"a\n", 0)
     assert is_written.wait(60)
-    monkeypatch.setattr(ordered, "HOLD_S", 1000)
+    monkeypatch.setattr(ranks, "HOLD_S", 1000)
     is_written.clear()
-    lines.take(1, bytes(ordered.HELD_BYTES_MAX), 0)
+    lines.take(1, bytes(ranks.HELD_BYTES_MAX), 0)
     assert not is_written.is_set()
     lines.take(1, b"b", 0)
     assert is_written.is_set()

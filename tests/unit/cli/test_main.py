@@ -13,7 +13,7 @@ from tests.unit.cli.test_journals import journal
 
 def test_an_advised_command_has_all_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """`mpi-runtime list 17` would be refused: what to list is missing."""
-    monkeypatch.setattr("mpi_runtime.core.head.visitor.jobs", lambda: [17, 18])
+    monkeypatch.setattr("mpi_runtime.core.head.inspecting.jobs", lambda: [17, 18])
     assert main.main(["list", "actors"]) == 2
     assert "\n  mpi-runtime list actors 17 " in capsys.readouterr().err
 

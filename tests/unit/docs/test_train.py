@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mpi_runtime.as_ray import import_system, ray_names
-from mpi_runtime.tune.absent import ADVICE
+from mpi_runtime.tune.unsupported import ADVICE
 from tests.helpers import ROOT
 
 NOT_HERE = {

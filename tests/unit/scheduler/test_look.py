@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from mpi_runtime.scheduler.answers.inspection import ROWS_MAX, RUNS_MAX
 from mpi_runtime.scheduler.answers.summary import FUNCTIONS_MAX
-from mpi_runtime.scheduler.answers.window import ROWS_MAX, RUNS_MAX
 from mpi_runtime.scheduler.log.errors import KINDS_MAX
 from mpi_runtime.scheduler.protocol.events import Returned, Value
 from tests.builders import Cluster

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from mpi_runtime.scheduler import core
-from mpi_runtime.scheduler.dispatch import queue_order
+from mpi_runtime.scheduler.dispatch import queues
 from mpi_runtime.scheduler.records.records import Family
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
@@ -44,7 +44,7 @@ def starts(nodes: int, batches: list[list[Work]]) -> list[tuple[Work, int, int]]
     return [(ran.work, ran.node, ran.start_us) for ran in rans]
 
 
-def try_all(self: queue_order.Turns, family: Family) -> None:
+def try_all(self: queues.Turns, family: Family) -> None:
     """As `Turns.begin`, by one who skips nothing."""
     for queue in family.by_order:
         self.push(queue)
@@ -54,7 +54,7 @@ def try_all(self: queue_order.Turns, family: Family) -> None:
 def test_the_same_starts_as_if_every_queue_were_tried(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [works(10 * seed + part, 60, (5, 1000)[seed % 2]) for part in range(3)]
     found = starts(2 + seed, batches)
-    monkeypatch.setattr(queue_order.Turns, "begin", try_all)
+    monkeypatch.setattr(queues.Turns, "begin", try_all)
     assert found == starts(2 + seed, batches)
     assert len(found) == 180
 
@@ -89,7 +89,7 @@ def work_for(count: int, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How much is looked at for so many calls, each with a time limit of its own."""
     counts: Counter[str] = Counter()
     with monkeypatch.context() as patch:
-        for module, name in [(core, "serve"), (queue_order, "longest_us")]:
+        for module, name in [(core, "serve"), (queues, "longest_us")]:
             patch.setattr(module, name, count_calls(counts, name, getattr(module, name)))
         sources = core.dispatch.reserve.__globals__["sources"]
         patch.setitem(core.dispatch.reserve.__globals__, "sources", count_calls(counts, "sources", sources))

@@ -25,9 +25,9 @@ from mpi_runtime.tune.study.stoppers import ExperimentPlateauStopper, Stopper, T
 from mpi_runtime.tune.study.virtual_time import _Simulation
 from mpi_runtime.tune.trial import Trial, text
 from mpi_runtime.tune.trials.checkpoint import Saved
+from mpi_runtime.tune.trials.json_values import written
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.reporting import plain
-from mpi_runtime.tune.trials.written import written
 from tests.odd_values import odd_values, recursive_dictionary, simple
 from tests.unit.tune.test_edges import SEARCHERS, Journaled, each_scheduler, made, replayed
 

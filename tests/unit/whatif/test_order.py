@@ -10,7 +10,7 @@ from benchmarks.makespan import bound_us, first_come_us, ours_us
 from benchmarks.workloads import all_workloads
 from mpi_runtime.scheduler.dispatch import backfill
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
-from mpi_runtime.scheduler.records.sources import NOTHING
+from mpi_runtime.scheduler.records.grant_sources import NOTHING
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
 
 S = 1_000_000

@@ -16,7 +16,7 @@ from mpi_runtime.core.agent.agent import NodeAgent
 from mpi_runtime.core.agent.executors import LocalExecutor, describe_status
 from mpi_runtime.core.agent.forkserver import Forkservers
 from mpi_runtime.core.agent.gpus import Gpus
-from mpi_runtime.core.agent.lines import Lines
+from mpi_runtime.core.agent.output_lines import Lines
 from mpi_runtime.core.executor import scratch
 from mpi_runtime.core.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Setup
 from mpi_runtime.core.executor.forkserver_handle import Handle

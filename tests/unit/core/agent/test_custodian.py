@@ -20,11 +20,11 @@ from mpi_runtime.core.head import direct_lines
 from mpi_runtime.core.head.direct_lines import DirectLines
 from mpi_runtime.core.objects import arena
 from mpi_runtime.core.objects.arena import AgentArena
-from mpi_runtime.core.transport import codec, draft
+from mpi_runtime.core.transport import codec, unsent_frame
 from mpi_runtime.core.transport.channel import LOCAL, Channel, packed
-from mpi_runtime.core.transport.draft import Draft
 from mpi_runtime.core.transport.messages import Allocate, Allocated, Ended, FromExecutor, PauseLogs, StartDirect
 from mpi_runtime.core.transport.poller import Poller
+from mpi_runtime.core.transport.unsent_frame import Draft
 from mpi_runtime.scheduler.protocol.effects import Cancel, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import Done
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, TakenBack
@@ -172,7 +172,7 @@ def test_a_draft_is_compared_with_the_frames_that_have_arrived_at_the_head(two: 
     two.runs()
     two.custodian._lines[1].arrived = arrived
     slot = two.process.draft
-    prepared = Draft(draft.map_memory(two.agents[1]._drafts.descriptor, slot))
+    prepared = Draft(unsent_frame.map_memory(two.agents[1]._drafts.descriptor, slot))
     prepared._number = (arrived - 1) % 0x10000
     prepared.sent()
     assert prepared.add([Done(CALLS[0], b"", 1)], 1)
@@ -180,7 +180,7 @@ def test_a_draft_is_compared_with_the_frames_that_have_arrived_at_the_head(two: 
     assert two.agents[1]._drafts.take() == slot, "another executor has the draft now"
     two.custodian.end(ended)
     frame, died = two.heard()
-    assert frame == FromExecutor(1, draft._framed(1, done(0)[1:]), 1)
+    assert frame == FromExecutor(1, unsent_frame._framed(1, done(0)[1:]), 1)
     assert died.running == b""
 
 
@@ -188,7 +188,7 @@ def test_a_draft_that_has_arrived_is_not_read_again(two: Pair) -> None:
     two.start()
     two.custodian.to_executor(1, CALLS[:1], codec.encode([]))
     two.runs()
-    prepared = Draft(draft.map_memory(two.agents[1]._drafts.descriptor, two.process.draft))
+    prepared = Draft(unsent_frame.map_memory(two.agents[1]._drafts.descriptor, two.process.draft))
     assert prepared.add([Done(CALLS[0], b"", 1)], 1)
     two.end.sendall(packed(prepared.frame([], 0)[1], 1))  # and it dies before it has noted that
     two.custodian.end(two.dies())

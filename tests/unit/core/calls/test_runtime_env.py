@@ -14,7 +14,7 @@ from mpi_runtime.core.calls import runtime_env, specs
 from mpi_runtime.core.calls.runtime_env import RuntimeEnv
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.client.refs import adopt
+from mpi_runtime.core.client.object_ref import adopt
 from mpi_runtime.core.client.scope import Inherited
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR, held, needs_files
 from mpi_runtime.core.objects import arena

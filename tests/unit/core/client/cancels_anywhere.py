@@ -18,19 +18,19 @@ import pytest
 
 from mpi_runtime.core.client import (
     blocking,
+    connection,
     generators,
-    line,
+    object_ref,
     outbox,
     outgoing,
     references,
-    refs,
     store,
     submitting,
     waiting,
 )
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.interrupts import CANCEL_SIGNAL
-from mpi_runtime.core.client.refs import ActorRef, adopt
+from mpi_runtime.core.client.object_ref import ActorRef, adopt
 from mpi_runtime.core.executor import cancels as executor_cancels
 from mpi_runtime.core.executor.cancels import Cancels
 from mpi_runtime.core.objects import serialize
@@ -107,7 +107,7 @@ def test_a_cancel_anywhere_in_a_wait_leaves_no_call_that_waits(
         ref = submit(client)
         peer.rest()
         peer.say(Ready(ref.binary(), serialize.dumps(number).data))
-        came = cancelled_at(number, cancels, [line, blocking], partial(client.waiting.get, [ref.binary()], 1))
+        came = cancelled_at(number, cancels, [connection, blocking], partial(client.waiting.get, [ref.binary()], 1))
         if client.blocking.is_reported:  # as at the end of a call
             client.blocking.resumes()
         client.outbox.flush()
@@ -153,7 +153,7 @@ def test_a_cancel_anywhere_leaves_no_reference(
     while came:
         number += 1
         came = cancelled_at(
-            number, cancels, [submitting, refs, outbox, outgoing, references, generators], lambda: work(client)
+            number, cancels, [submitting, object_ref, outbox, outgoing, references, generators], lambda: work(client)
         )
         gc.collect()
         client.outbox.flush()
@@ -172,7 +172,7 @@ def test_a_cancel_anywhere_leaves_no_view(both: tuple[Client, Peer], cancels: Ca
     client, _ = both
     written = serialize.dumps(numpy.arange(9_000))
     size, seen = written.size(), b"seen".ljust(16)
-    modules = [refs, outbox, outgoing, references, store, waiting, line]
+    modules = [object_ref, outbox, outgoing, references, store, waiting, connection]
     client.store._arena.write(0, 0, size, written.parts())
     client.references.counts[seen] = 1
     client.references.values[seen] = ReadyStored(seen, 0, 0, size)

@@ -17,10 +17,10 @@ from mpi_runtime import errors
 from mpi_runtime.core.client import current, submitting
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.generators import ObjectRefGenerator
+from mpi_runtime.core.client.object_ref import ActorRef, ObjectRef, adopt
 from mpi_runtime.core.client.outbox import SLOW_TICK_S
-from mpi_runtime.core.client.refs import ActorRef, ObjectRef, adopt
 from mpi_runtime.core.client.scope import Scope
-from mpi_runtime.core.client.spares import COUNT_MAX
+from mpi_runtime.core.client.spare_extents import COUNT_MAX
 from mpi_runtime.core.objects import arena, serialize
 from mpi_runtime.core.objects.arena import ClientArena
 from mpi_runtime.core.transport import channel, codec

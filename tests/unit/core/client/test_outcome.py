@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_runtime.core.client.ref_futures import Outcome
+from mpi_runtime.core.client.futures import Outcome
 
 
 def test_a_value_is_reported_once_and_can_be_read() -> None:

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from mpi_runtime.core.calls import arguments
-from mpi_runtime.core.client.arrivals import Arrivals, Watch
 from mpi_runtime.core.client.blocking import Blocking
-from mpi_runtime.core.client.feed import ALL, Feed
+from mpi_runtime.core.client.executor_feed import ALL, Feed
+from mpi_runtime.core.client.incoming import Arrivals, ReceivedItems, Watch
 from mpi_runtime.core.client.outgoing import Outgoing, ends_in
-from mpi_runtime.core.client.received_items import ReceivedItems
 from mpi_runtime.core.client.references import References
 from mpi_runtime.core.client.scope import Scope, Scopes
 from mpi_runtime.core.transport.messages import Allocated, Exit

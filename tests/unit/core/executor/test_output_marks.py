@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from mpi_runtime.core.agent import lines as rank_lines
+from mpi_runtime.core.agent import output_lines as rank_lines
 from mpi_runtime.core.executor import output
 from mpi_runtime.core.executor.fork_messages import MARK
 

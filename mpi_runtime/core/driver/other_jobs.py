@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from mpi_runtime import config as configuration
-from mpi_runtime.core.head import visitor
+from mpi_runtime.core.head import inspecting
 from mpi_runtime.core.host import machine
 from mpi_runtime.core.host.process_tree import descendants, has_variable
 from mpi_runtime.errors import LaunchError
@@ -15,7 +15,7 @@ from mpi_runtime.slurm.allocation import from_environment
 def crowded() -> str:
     """Return a message about other programs with which this one shares CPUs, with cures; empty if there are none."""
     try:
-        found = [pid for pid in visitor.jobs() if pid == os.getpid() or _is_of_this_batch_job(pid)]
+        found = [pid for pid in inspecting.jobs() if pid == os.getpid() or _is_of_this_batch_job(pid)]
     except OSError:
         return ""  # this system does not list sockets
     if len(found) < 2:
@@ -28,7 +28,7 @@ def crowded() -> str:
     room = _cpus_of_this_batch_job()
     if sum(has.values()) <= room:
         return ""
-    names = ", ".join(f"`{visitor.command_of(pid)}` (pid {pid}, with {has[pid]:g} CPUs)" for pid in others)
+    names = ", ".join(f"`{inspecting.command_of(pid)}` (pid {pid}, with {has[pid]:g} CPUs)" for pid in others)
     each = max(1, room // len(has))
     return (
         f"on {os.uname().nodename} this job shares processors with {names}: this one counts on {has[os.getpid()]:g} "
@@ -51,7 +51,7 @@ def _shares_processors(pid: int) -> bool:
 def _cpus_here(pid: int) -> float:
     """Return the number of CPUs of this host that a job counts on; 0 if it has ended."""
     try:
-        glance = visitor.ask(pid, "glance")
+        glance = inspecting.ask(pid, "glance")
     except (LaunchError, LookupError):
         glance = None
     nodes = glance["nodes"] if glance is not None else ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from mpi_runtime.core import published
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.client.ref_futures import Outcome
+from mpi_runtime.core.client.futures import Outcome
 from mpi_runtime.core.client.typed_ids import JOB_ID, JobID, TaskID
 from mpi_runtime.core.objects import collecting
 from mpi_runtime.errors import ActorDiedError, ObjectLostError

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.core.head.window import INSIDE, WATCH, prefix, user_of
+from mpi_runtime.core.head.inspection import INSIDE, WATCH, prefix, user_of
 from mpi_runtime.errors import LaunchError
 
 LIMIT_S = 10.0

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mpi_runtime.core.gangs import gate as gates
-from mpi_runtime.core.gangs.gate import FIRST_BYTES_MAX, Gate
+from mpi_runtime.core.gangs import port_gate as gates
+from mpi_runtime.core.gangs.port_gate import FIRST_BYTES_MAX, Gate
 
 LIMIT_S = 20.0
 HEADER = struct.Struct("=iIQ")

@@ -15,7 +15,7 @@ from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
 from mpi_runtime.tune.trial import Trial, count_in, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
-from mpi_runtime.tune.trials.written import written
+from mpi_runtime.tune.trials.json_values import written
 
 
 @dataclass

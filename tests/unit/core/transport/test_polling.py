@@ -4,21 +4,21 @@ import time
 
 import pytest
 
-from mpi_runtime.core.transport import patience
-from mpi_runtime.core.transport.patience import LOOK_S, SHORT_S, Patience
+from mpi_runtime.core.transport import polling
+from mpi_runtime.core.transport.polling import LOOK_S, SHORT_S, Patience
 
 
 @pytest.fixture(autouse=True)
 def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a single one nobody ever looks."""
-    monkeypatch.setattr(patience, "cpus_allowed", lambda: [0, 1])
+    monkeypatch.setattr(polling, "cpus_allowed", lambda: [0, 1])
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time in seconds, as its only item."""
     now = [100.0]
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(polling.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -36,7 +36,7 @@ def test_nobody_looks_unless_granted(clock: list[float]) -> None:
 
 
 def test_nobody_looks_where_there_is_one_processor(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "cpus_allowed", lambda: [0])
+    monkeypatch.setattr(polling, "cpus_allowed", lambda: [0])
     waiting = Patience()
     waiting.is_granted = True
     assert [wait(waiting, clock, 0.0) for _ in range(3)] == [False] * 3

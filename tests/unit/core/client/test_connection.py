@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mpi_runtime.core.client.inbox import Inbox
+from mpi_runtime.core.client.connection import Inbox
 from mpi_runtime.core.transport.channel import packed
 
 FRAME = packed(b"frame", 0)

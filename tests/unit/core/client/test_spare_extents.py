@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from mpi_runtime.core.client.spares import BYTES_MAX, COUNT_MAX, Spares
+from mpi_runtime.core.client.spare_extents import BYTES_MAX, COUNT_MAX, Spares
 
 MB = 1_000_000
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mpi_runtime.core.agent.executors import Drafts
-from mpi_runtime.core.transport import codec, draft
-from mpi_runtime.core.transport.draft import SIZE, Draft, Memory, left
+from mpi_runtime.core.transport import codec, unsent_frame
+from mpi_runtime.core.transport.unsent_frame import SIZE, Draft, Memory, left
 from mpi_runtime.scheduler.protocol.events import Done, Held, Returned, Value
 
 
@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_not_in_it(memory: Stores, prepared: Draft) -> None
     count = 0
     while prepared.add([done(1, 1000)], 1):
         count += 1
-    assert count == draft._LENGTH // 1040
+    assert count == unsent_frame._LENGTH // 1040
     assert read(left(memory.copies[-1], 0)) == [done(1, 1000)] * count
     assert not prepared.add([done(1, 1000)], 1)
     assert prepared.add([done(2, 1)], 1), "what is shorter may fit"
@@ -110,7 +110,7 @@ def test_a_file_has_room_for_many_and_is_used_again() -> None:
     drafts = Drafts()
     first, second = drafts.take(), drafts.take()
     assert first != second
-    writer = Draft(draft.map_memory(drafts.descriptor, second))
+    writer = Draft(unsent_frame.map_memory(drafts.descriptor, second))
     assert writer.add([done(7)], 1)
     assert read(left(drafts.content(second), 0)) == [done(7)]
     assert len(drafts.content(second)) < 100, "only what is used"
@@ -127,7 +127,7 @@ from mpi_runtime.core.agent.executors import Drafts
 from mpi_runtime.scheduler.protocol.events import Done
 from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.channel import Channel, packed, pair
-from mpi_runtime.core.transport.draft import Draft, left, map_memory
+from mpi_runtime.core.transport.unsent_frame import Draft, left, map_memory
 
 def work(end, draft, progress):
     number = 0
@@ -135,10 +135,10 @@ def work(end, draft, progress):
         for _ in range(random.randrange(1, 40)):
             number += 1
             message = Done(number.to_bytes(16, "big"), b"x" * random.randrange(60), number)
-            assert draft.add([message], 1)
+            assert unsent_frame.add([message], 1)
             progress[0] = number  # from here on it has ended
-        end.sendall(packed(*reversed(draft.frame([], 0))))
-        draft.sent()
+        end.sendall(packed(*reversed(unsent_frame.frame([], 0))))
+        unsent_frame.sent()
 
 drafts, from_memory, in_part, total = Drafts(), 0, 0, 0
 for attempt in range(int(sys.argv[1])):
