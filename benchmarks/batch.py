@@ -35,9 +35,9 @@ from statistics import median
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory.batch_history import FOLDER, Planning
-from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.batch_history import FOLDER, Planning
+from mpi_runtime.batch.history.journal import BatchJournal
+from mpi_runtime.batch.history.results import CommandResult
 
 
 def spawn(numbers: range, folder: str) -> None:

@@ -14,7 +14,7 @@ import argparse
 import random
 from pathlib import Path
 
-from mpi_runtime.batch.memory.batch_history import History, read_history
+from mpi_runtime.batch.history.batch_history import History, read_history
 from mpi_runtime.scheduler.recording import Recording
 from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.recorded_calls import read_job

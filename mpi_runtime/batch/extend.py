@@ -7,9 +7,9 @@ from mpi_runtime import _face
 _HOMES = {
     ".cli.views": "NoBatchError directory_of",
     ".file.model": "Command",
-    ".memory.graph": "Graph",
-    ".memory.batch_history": "History planned_history",
-    ".memory.paths": "Paths",
+    ".history.graph": "Graph",
+    ".history.batch_history": "History planned_history",
+    ".history.paths": "Paths",
 }
 """The names of each module, which is loaded when one of them is used."""
 
@@ -18,8 +18,8 @@ __all__ = ["Command", "Graph", "History", "NoBatchError", "Paths", "directory_of
 if TYPE_CHECKING:
     from mpi_runtime.batch.cli.views import NoBatchError, directory_of
     from mpi_runtime.batch.file.model import Command
-    from mpi_runtime.batch.memory.batch_history import History, planned_history
-    from mpi_runtime.batch.memory.graph import Graph
-    from mpi_runtime.batch.memory.paths import Paths
+    from mpi_runtime.batch.history.batch_history import History, planned_history
+    from mpi_runtime.batch.history.graph import Graph
+    from mpi_runtime.batch.history.paths import Paths
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

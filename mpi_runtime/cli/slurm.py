@@ -120,7 +120,7 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
 def _note_jobs(words: Sequence[str], found: Sequence[str]) -> None:
     from mpi_runtime.batch.cli.main import directory_of
     from mpi_runtime.batch.cli.options import parser
-    from mpi_runtime.batch.memory import submitted  # not at the top: these load the whole package
+    from mpi_runtime.batch.history import submitted  # not at the top: these load the whole package
 
     try:
         submitted.note(directory_of(parser().parse_args(words)), found)

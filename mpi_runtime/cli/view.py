@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from mpi_runtime.batch.cli.views import document_of
-from mpi_runtime.batch.memory.batch_history import FOLDER, readable
+from mpi_runtime.batch.history.batch_history import FOLDER, readable
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import LaunchError, MpiRuntimeError

@@ -83,7 +83,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("nets_torch", "envs", "learner", "parameters", "presets", "wrappers", "curves"),
         ("parts",),
     ),
-    "batch": (("__main__", "extend"), ("cli",), ("",), ("run",), ("show",), ("memory",), ("elastic",), ("file",)),
+    "batch": (("__main__", "extend"), ("cli",), ("",), ("run",), ("show",), ("history",), ("elastic",), ("file",)),
 }
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mpi_runtime.batch.memory.batch_history import used_by
+from mpi_runtime.batch.history.batch_history import used_by
 from tests.e2e.batch.test_elastic import Watcher, lines
 from tests.helpers import MARK
 from tests.slurm.cluster import ENDED, Cluster, cluster

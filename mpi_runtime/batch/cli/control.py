@@ -11,9 +11,9 @@ from typing import Any
 from mpi_runtime.batch.cli.options import VERBS
 from mpi_runtime.batch.cli.views import directory_of, facts, name_of, print_log, show_status, write_report
 from mpi_runtime.batch.file.parse import FORMS, form_of, read_text
-from mpi_runtime.batch.memory import submitted
-from mpi_runtime.batch.memory.batch_history import FOLDER, damage_in_words, jobs_of, planned_history, read_history
-from mpi_runtime.batch.memory.requests import Request, send
+from mpi_runtime.batch.history import submitted
+from mpi_runtime.batch.history.batch_history import FOLDER, damage_in_words, jobs_of, planned_history, read_history
+from mpi_runtime.batch.history.requests import Request, send
 from mpi_runtime.batch.show.overview import overview
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.show.command_line import add_json, print_json

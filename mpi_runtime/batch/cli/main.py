@@ -22,9 +22,9 @@ from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MA
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.file.selection import Selection, select
-from mpi_runtime.batch.memory import batch_history
-from mpi_runtime.batch.memory.graph import wrong_names
-from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.history import batch_history
+from mpi_runtime.batch.history.graph import wrong_names
+from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
 from mpi_runtime.batch.run.events import TIME_IS_OVER, TURN_S, Place, Setting
 from mpi_runtime.batch.run.loop import BatchRun

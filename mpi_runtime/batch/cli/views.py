@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.batch.file.model import unknown
-from mpi_runtime.batch.memory import batch_history, submitted
-from mpi_runtime.batch.memory.graph import NAMES_MAX
-from mpi_runtime.batch.memory.outputs import open_output
+from mpi_runtime.batch.history import batch_history, submitted
+from mpi_runtime.batch.history.graph import NAMES_MAX
+from mpi_runtime.batch.history.outputs import open_output
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import document
 from mpi_runtime.errors import LaunchError

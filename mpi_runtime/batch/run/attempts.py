@@ -18,7 +18,7 @@ import mpi_runtime
 from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.templates import fill, names_in, plain
 from mpi_runtime.batch.file.values import SKIP, text_of
-from mpi_runtime.batch.memory.results import CommandError, CommandResult
+from mpi_runtime.batch.history.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import Ending, run_program
 from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory

@@ -11,7 +11,7 @@ from mpi_runtime.batch.elastic.records import room_for_ranks
 from mpi_runtime.batch.file.entries import Problem
 from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory.batch_history import Capacity
+from mpi_runtime.batch.history.batch_history import Capacity
 from mpi_runtime.batch.show.overview import duration
 from mpi_runtime.config import RESERVED_RESOURCES
 from mpi_runtime.slurm.bounds import Bounds

@@ -10,8 +10,8 @@ import msgspec
 from mpi_runtime.batch.file.entries import is_refused
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.batch.file.parse import read_batch
-from mpi_runtime.batch.memory.graph import NAMES_MAX, STARTED, WAITING, Graph, wrong_names
-from mpi_runtime.batch.memory.requests import Answer, Request
+from mpi_runtime.batch.history.graph import NAMES_MAX, STARTED, WAITING, Graph, wrong_names
+from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.batch.run.capacity import infeasible_here
 from mpi_runtime.batch.run.ends import Ends
 

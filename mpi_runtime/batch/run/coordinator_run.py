@@ -19,8 +19,8 @@ from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, take
 from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work, fits
 from mpi_runtime.batch.file.model import Command, Demand
-from mpi_runtime.batch.memory.batch_history import Ended, notes_in
-from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.history.batch_history import Ended, notes_in
+from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.events import TURN_S, Place
 from mpi_runtime.files import claim

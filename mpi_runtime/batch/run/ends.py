@@ -10,9 +10,9 @@ from collections.abc import Container
 
 import mpi_runtime
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.batch_history import Ended
-from mpi_runtime.batch.memory.outputs import Archive
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.batch_history import Ended
+from mpi_runtime.batch.history.outputs import Archive
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.run.events import LOOK_S, Setting, is_doubtful
 from mpi_runtime.batch.run.starts import Starts
 from mpi_runtime.errors import TaskCancelledError

@@ -19,9 +19,9 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.selection import Selection
-from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.outputs import kept, of_attempt
-from mpi_runtime.batch.memory.results import CommandError, CommandResult, lost
+from mpi_runtime.batch.history.journal import BatchJournal
+from mpi_runtime.batch.history.outputs import kept, of_attempt
+from mpi_runtime.batch.history.results import CommandError, CommandResult, lost
 from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.batch.show.live import Live
 from mpi_runtime.extend import Outcome, ask, when_done

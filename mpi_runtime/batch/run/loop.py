@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory import submitted
-from mpi_runtime.batch.memory.batch_history import Planning
-from mpi_runtime.batch.memory.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
-from mpi_runtime.batch.memory.outputs import is_full, tail
-from mpi_runtime.batch.memory.requests import Answer, answer, pending
-from mpi_runtime.batch.memory.results import CommandResult, shortened
+from mpi_runtime.batch.history import submitted
+from mpi_runtime.batch.history.batch_history import Planning
+from mpi_runtime.batch.history.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
+from mpi_runtime.batch.history.outputs import is_full, tail
+from mpi_runtime.batch.history.requests import Answer, answer, pending
+from mpi_runtime.batch.history.results import CommandResult, shortened
 from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.control import perform

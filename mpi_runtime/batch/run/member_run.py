@@ -17,8 +17,8 @@ from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import Belonging
 from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.batch_history import MEMBER, Planning, notes_in
-from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.history.batch_history import MEMBER, Planning, notes_in
+from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities
 from mpi_runtime.batch.run.coordinator_run import Statuses, boot_clock

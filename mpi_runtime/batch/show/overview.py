@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory.batch_history import Began, Ended, History
-from mpi_runtime.batch.memory.results import shortened
+from mpi_runtime.batch.history.batch_history import Began, Ended, History
+from mpi_runtime.batch.history.results import shortened
 from mpi_runtime.show.estimates import rest_s
 
 FAILURES_SHOWN = 5

@@ -8,9 +8,9 @@ from collections import Counter
 from typing import Any
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.batch_history import RUN, Began, Ended, History
-from mpi_runtime.batch.memory.outputs import tail
-from mpi_runtime.batch.memory.results import shortened
+from mpi_runtime.batch.history.batch_history import RUN, Began, Ended, History
+from mpi_runtime.batch.history.outputs import tail
+from mpi_runtime.batch.history.results import shortened
 from mpi_runtime.batch.show.overview import Overview, overview
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, timeline, use
 from mpi_runtime.show.numbers import clock, count, plural, seconds, three

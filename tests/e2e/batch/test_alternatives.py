@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.memory.batch_history import read_history
+from mpi_runtime.batch.history.batch_history import read_history
 from tests.e2e.cli.test_batch import run_batch, run_verb, written
 
 SWEEP = """

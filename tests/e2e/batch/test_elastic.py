@@ -15,8 +15,8 @@ import pytest
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer
 from mpi_runtime.batch.file.parse import read_batch
-from mpi_runtime.batch.memory.batch_history import Planning, read_history
-from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.history.batch_history import Planning, read_history
+from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.run.coordinator_run import work_of
 from mpi_runtime.files.segments import bodies_in, frame
 from tests import helpers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.memory.batch_history import read_history
+from mpi_runtime.batch.history.batch_history import read_history
 from tests import helpers
 from tests.e2e.batch.test_elastic import is_joined, members
 from tests.e2e.cli.test_batch import run_batch, written

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.memory.batch_history import read_history
+from mpi_runtime.batch.history.batch_history import read_history
 from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.virtual_cluster import Shape
 from tests import helpers

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.memory.batch_history import read_history
+from mpi_runtime.batch.history.batch_history import read_history
 from tests import helpers
 from tests.e2e.cli.test_batch import run_batch, written
 
@@ -152,7 +152,7 @@ print(ray.get(batch.command("cat ran; echo >> ran", after=[first])).is_success)
 
 FULL = """
 import os, runpy, sys
-from mpi_runtime.batch.memory.journal import BatchJournal
+from mpi_runtime.batch.history.journal import BatchJournal
 
 turn = BatchJournal.turn
 

@@ -12,9 +12,9 @@ import pytest
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory.batch_history import Began, Capacity, Ended, History, Run, read_history
-from mpi_runtime.batch.memory.outputs import ARCHIVE
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.batch_history import Began, Capacity, Ended, History, Run, read_history
+from mpi_runtime.batch.history.outputs import ARCHIVE
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.show import report
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.show import page as pages

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.memory.batch_history import History, read_history
+from mpi_runtime.batch.history.batch_history import History, read_history
 from mpi_runtime.core.host.mpiexec import find_launcher
 from tests import helpers
 

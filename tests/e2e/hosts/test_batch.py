@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mpi_runtime.batch.memory.batch_history import read_history
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.batch_history import read_history
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.show.overview import in_lines, overview
 from tests.helpers import Program, wait_until
 from tests.hosts.lab import Lab, lab, missing

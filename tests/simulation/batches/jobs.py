@@ -17,8 +17,8 @@ from mpi_runtime.batch.elastic.coordinator_turns import Leading, is_open, may_li
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, Belonging, take
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Request, Status, Work
-from mpi_runtime.batch.memory.batch_history import Ended, History
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.batch_history import Ended, History
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.files import claim
 from tests.simulation.batches.world import FileSystem, Process, SimulatedFiles, World
 

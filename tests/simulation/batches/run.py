@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mpi_runtime.batch.memory.batch_history import History
+from mpi_runtime.batch.history.batch_history import History
 from tests.simulation.batches.jobs import Batch, Job, Nodes, Task, WrongError
 from tests.simulation.batches.world import Faults, FileSystem, World
 

@@ -10,7 +10,7 @@ from mpi_runtime.batch.elastic import coordinator, coordinator_turns, member_tur
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.records import Work, fits
 from mpi_runtime.batch.elastic.watch import Watch
-from mpi_runtime.batch.memory import batch_history
+from mpi_runtime.batch.history import batch_history
 from tests.simulation.batches import jobs, world
 from tests.simulation.batches.jobs import WrongError
 from tests.simulation.batches.run import RERUNS, STALLS, SUCCESSIONS, simulate

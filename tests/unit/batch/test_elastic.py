@@ -15,8 +15,8 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, fits, share_on
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
-from mpi_runtime.batch.memory import requests
-from mpi_runtime.batch.memory.requests import Answer, Request
+from mpi_runtime.batch.history import requests
+from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.files import claim
 from mpi_runtime.files.segments import bodies_in, frame
 

@@ -9,7 +9,7 @@ import mpi_runtime
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory.graph import STARTED
+from mpi_runtime.batch.history.graph import STARTED
 from mpi_runtime.batch.run.ends import Ends
 from mpi_runtime.batch.run.events import AGAIN_S, LASTS_S, Commands, Place, Running, Setting, Trouble
 from mpi_runtime.errors import TaskCancelledError

@@ -12,7 +12,7 @@ from mpi_runtime.batch.file import shells
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.model import unknown
 from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch, read_text
-from mpi_runtime.batch.memory.graph import wrong_names
+from mpi_runtime.batch.history.graph import wrong_names
 from mpi_runtime.errors import LaunchError
 
 TEXTS = st.text(st.sampled_from("ab{}[]\"'#=\\\n \t,:.0x🙂\r"), max_size=60) | st.text(max_size=40)

@@ -18,7 +18,7 @@ from mpi_runtime.batch.file import entries, parse
 from mpi_runtime.batch.file.model import OPTIONS, read_command
 from mpi_runtime.batch.file.parameters import product, rows, zipped
 from mpi_runtime.batch.file.parse import JSON, LINES, TOML, read_batch, read_text
-from mpi_runtime.batch.memory.graph import Graph
+from mpi_runtime.batch.history.graph import Graph
 from mpi_runtime.batch.run.control import _expanded
 from mpi_runtime.errors import LaunchError
 

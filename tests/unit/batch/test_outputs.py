@@ -1,7 +1,7 @@
 """Which files several commands of a batch write to."""
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.memory.outputs import SharedFiles
+from mpi_runtime.batch.history.outputs import SharedFiles
 
 
 def test_a_file_is_shared_if_two_commands_name_it_in_any_way() -> None:

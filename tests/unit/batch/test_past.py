@@ -13,10 +13,10 @@ import pytest
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection, select
-from mpi_runtime.batch.memory import batch_history, submitted
-from mpi_runtime.batch.memory.batch_history import FOLDER, Planning, read_history, source_of, used_by
-from mpi_runtime.batch.memory.journal import BatchJournal, key_of
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history import batch_history, submitted
+from mpi_runtime.batch.history.batch_history import FOLDER, Planning, read_history, source_of, used_by
+from mpi_runtime.batch.history.journal import BatchJournal, key_of
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import segments
 

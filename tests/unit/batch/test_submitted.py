@@ -12,7 +12,7 @@ from mpi_runtime.batch.cli.main import Part
 from mpi_runtime.batch.cli.options import parser
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import Status
-from mpi_runtime.batch.memory import submitted
+from mpi_runtime.batch.history import submitted
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.files import claim
 from mpi_runtime.slurm import jobs

@@ -12,9 +12,9 @@ import pytest
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory.batch_history import FOLDER, Planning, read_history
-from mpi_runtime.batch.memory.journal import BatchJournal
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.batch_history import FOLDER, Planning, read_history
+from mpi_runtime.batch.history.journal import BatchJournal
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.run.program import run_program
 from mpi_runtime.cli.main import main
 from mpi_runtime.files import segments

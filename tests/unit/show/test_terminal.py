@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from mpi_runtime.batch.memory.outputs import tail
-from mpi_runtime.batch.memory.results import CommandResult, shortened
+from mpi_runtime.batch.history.outputs import tail
+from mpi_runtime.batch.history.results import CommandResult, shortened
 from mpi_runtime.show.terminal import harmless
 
 EVIL = "\x1b]0;mine\x07\x1b[2Jgone\x9b1A"

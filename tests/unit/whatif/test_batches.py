@@ -6,8 +6,8 @@ import pytest
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.memory.batch_history import Ended, History
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.batch_history import Ended, History
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.whatif.batches import Batch
 from mpi_runtime.whatif.prospects import in_lines, proposal
 from mpi_runtime.whatif.virtual_cluster import Shape

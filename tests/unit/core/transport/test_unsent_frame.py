@@ -135,10 +135,10 @@ def work(end, draft, progress):
         for _ in range(random.randrange(1, 40)):
             number += 1
             message = Done(number.to_bytes(16, "big"), b"x" * random.randrange(60), number)
-            assert unsent_frame.add([message], 1)
+            assert draft.add([message], 1)
             progress[0] = number  # from here on it has ended
-        end.sendall(packed(*reversed(unsent_frame.frame([], 0))))
-        unsent_frame.sent()
+        end.sendall(packed(*reversed(draft.frame([], 0))))
+        draft.sent()
 
 drafts, from_memory, in_part, total = Drafts(), 0, 0, 0
 for attempt in range(int(sys.argv[1])):

@@ -36,7 +36,7 @@ from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import claim, segments
 from mpi_runtime.scheduler.protocol.effects import Record

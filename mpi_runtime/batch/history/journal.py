@@ -16,8 +16,8 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import SHELL, Command
 from mpi_runtime.batch.file.templates import fill, plain
-from mpi_runtime.batch.memory import batch_history, outputs, submitted
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history import batch_history, outputs, submitted
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private, segments
 from mpi_runtime.files.claim import Claim

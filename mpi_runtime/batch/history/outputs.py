@@ -14,8 +14,8 @@ import msgspec
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.templates import fill, plain
-from mpi_runtime.batch.memory.batch_history import FOLDER
-from mpi_runtime.batch.memory.results import CommandResult
+from mpi_runtime.batch.history.batch_history import FOLDER
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.files.segments import write_all
 from mpi_runtime.show.terminal import visible
 

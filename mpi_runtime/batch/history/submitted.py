@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from mpi_runtime.batch.memory.batch_history import FOLDER
+from mpi_runtime.batch.history.batch_history import FOLDER
 from mpi_runtime.files import private
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.jobs import Status, cancel_waiting, status
