@@ -1,4 +1,7 @@
-"""Hooks of mkdocs: the version, the list of decisions and the sources of the examples, without copies made by hand."""
+"""Hooks of mkdocs: the version, the list of decisions and the sources of the examples, without copies made by hand.
+
+And the search of pages that are opened as files: see `search_from_files.js`.
+"""
 
 import re
 from pathlib import Path
@@ -20,6 +23,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
         return markdown
     parts = re.split(r"^(?=#)", markdown, flags=re.MULTILINE)
     return "".join(part + _source(part, Path(config.docs_dir).parent) for part in parts)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Add a script to each page, which is loaded from files only."""
+    name = "../" * page.file.dest_uri.count("/") + "search_from_files.js"
+    loads = f'document.write("<script src=\\"{name}\\"><\\/script>")'
+    return output.replace("</head>", f'<script>if (location.protocol === "file:") {loads}</script></head>', 1)
+
+
+def on_post_build(config: Any) -> None:
+    """Write the index of the search as the script that the theme loads from files."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text()};")
 
 
 def _source(part: str, root: Path) -> str:
