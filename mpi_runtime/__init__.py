@@ -91,7 +91,7 @@ _HOMES = {
     "core.client.object_ref": "ActorRef ObjectRef adopt weak_actor",
     "core.objects.device_arrays": "device_array",
     "core.objects.serialize": "Slot",
-    "core.client.typed_ids": "ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID",
+    "core.client.typed_ids": ("ActorClassID ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID"),
     "core.api.cluster": "available_resources available_resources_per_node cluster_resources nodes",
     "core.api.context": "RuntimeContext get_gpu_ids get_gpus get_runtime_context",
     "core.api.timeline": "timeline",

@@ -3,13 +3,16 @@
 `ray_names.py` lists the modules of Ray and their content, `import_system.py` makes them, and importing `install.py`
 installs them. If the driver has imported that module, executors import it before they run anything.
 
-- `dag.py`: graphs of calls, as Ray's `dag`
+- `dag.py`, `dag_nodes.py`: graphs of calls, as Ray's `dag`, and its classes of nodes
+- `data_context.py`: settings of `ray.data`, which programs set and nothing reads
 - `install.py`: its import makes `import ray` give this package in this process
 - `import_system.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
 - `ray_names.py`: tables of Ray's modules and names, and the modules here that stand behind them
 - `top.py`: names of the module `ray` that have no meaning here, such as its version, languages and modes, and functions
   with other names of arguments: `get`, `wait`, `cancel`, `shutdown`
 - `state.py`: `ray.util.state` with the arguments of Ray's functions
+- `private_constants.py`: constants that libraries read
+- `private_state.py`: `ray._private.state`: the names that libraries read to place their workers
 - `worker.py`: `ray._private.worker`: the few of its names that libraries read
 - `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing

@@ -1,5 +1,5 @@
 """Graphs of calls, as Ray's `dag`."""
 
-from mpi_runtime.core.calls.graphs import DAGNode, InputNode, MultiOutputNode
+from mpi_runtime.core.calls.graphs import ActorNode, DAGNode, InputNode, MultiOutputNode
 
-__all__ = ["DAGNode", "InputNode", "MultiOutputNode"]
+__all__ = ["ActorNode", "DAGNode", "InputNode", "MultiOutputNode"]

@@ -4,7 +4,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     # Module of Ray: our modules in which its names are looked up, in this order.
     "ray": ("mpi_runtime.as_ray.top", "mpi_runtime"),
     "ray._private": (),
+    "ray._private.internal_api": ("mpi_runtime.as_ray.renamed",),
+    **dict.fromkeys(
+        ("ray._private.ray_constants", "ray._private.runtime_env.constants"), ("mpi_runtime.as_ray.private_constants",)
+    ),
+    "ray._private.runtime_env": (),
     "ray._private.services": ("mpi_runtime.util.locations",),
+    "ray._private.state": ("mpi_runtime.as_ray.private_state",),
     "ray._private.worker": ("mpi_runtime.as_ray.worker", "mpi_runtime.as_ray.top", "mpi_runtime"),
     "ray._raylet": ("mpi_runtime.as_ray.top", "mpi_runtime"),
     **dict.fromkeys(("ray.air", "ray.air.config", "ray.air.integrations", "ray.air.session"), ()),
@@ -14,12 +20,16 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.cloudpickle": ("mpi_runtime.cloudpickle",),
     "ray.cross_language": (),
     **dict.fromkeys(
-        ("ray.dag", "ray.dag.dag_node", "ray.dag.input_node", "ray.dag.output_node"), ("mpi_runtime.as_ray.dag",)
+        ("ray.dag", "ray.dag.dag_node", "ray.dag.input_node", "ray.dag.output_node"),
+        ("mpi_runtime.as_ray.dag_nodes", "mpi_runtime.as_ray.dag"),
     ),
-    "ray.data": (),
+    "ray.data": ("mpi_runtime.as_ray.data_context",),
+    "ray.data.context": ("mpi_runtime.as_ray.data_context",),
     "ray.exceptions": ("mpi_runtime.exceptions",),
     "ray.experimental": ("mpi_runtime.util.locations",),
+    **dict.fromkeys(("ray.experimental.state", "ray.experimental.state.api"), ("mpi_runtime.as_ray.state",)),
     "ray.experimental.tqdm_ray": ("mpi_runtime.util.tqdm",),
+    "ray.internal": ("mpi_runtime.as_ray.renamed",),
     "ray.job_config": (),
     "ray.remote_function": ("mpi_runtime",),
     "ray.runtime_context": ("mpi_runtime.runtime_context",),
@@ -31,6 +41,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ),
         ("mpi_runtime.train",),
     ),
+    "ray.state": ("mpi_runtime.as_ray.private_state",),
     "ray.train.collective": ("mpi_runtime.train.collective",),
     **dict.fromkeys(
         (
@@ -116,9 +127,15 @@ RENAMED: dict[str, str] = {
     "ray.util.dask.ray_dask_get": "mpi_runtime.util.dask.mpi_runtime_dask_get",
     "ray.util.dask.ray_dask_get_sync": "mpi_runtime.util.dask.mpi_runtime_dask_get",
     "ray.util.joblib.register_ray": "mpi_runtime.as_ray.renamed.register_ray",
+    **{
+        f"ray.util.{name}": f"mpi_runtime.as_ray.annotations.{name}"
+        for name in ("Deprecated", "DeveloperAPI", "PublicAPI")
+    },
     "ray.util.disable_log_once_globally": "mpi_runtime.as_ray.debug.disable_log_once_globally",
     "ray.util.log_once": "mpi_runtime.as_ray.debug.log_once",
     # Names that are elsewhere here.
+    "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
+    "ray.tune.schedulers.create_scheduler": "mpi_runtime.tune.create_scheduler",
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",
     "ray.train.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
     "ray.train.WorkerGroupError": "mpi_runtime.train.TrainingFailedError",
@@ -131,6 +148,7 @@ RENAMED: dict[str, str] = {
 _CLUSTER = "an MPI job is joined by its launcher, and has no address"
 _LANGUAGE = "functions and classes are Python's"
 _NODES = "the nodes of a job are those of its launch"
+_TENSORS = "tensors go through the object store, or by ray.util.collective"
 _FAILS = "fit() raises ray.train.TrainingFailedError, and its __cause__ is the error of the worker"
 _KEEPS = "report() returns when the checkpoint is saved, so there is nothing else to choose or to wait for"
 _PREEMPTION = "a lost node counts in FailureConfig(max_crashes=...): save checkpoints often"
@@ -162,6 +180,8 @@ ABSENT: dict[str, str] = {
     **dict.fromkeys(("ray.train.PreemptionInfo", "ray.train.get_preemption_info"), _PREEMPTION),
     "ray.train.torch.TorchCheckpoint": "save the state_dict in a directory, and report Checkpoint.from_directory(path)",
     **{f"ray.train.torch.{name}": _PRECISION for name in ("accelerate", "backward", "prepare_optimizer")},
+    "ray.tune.search.SearchAlgorithm": "derive from ray.tune.search.Searcher",
+    **{f"ray.experimental.{name}": _TENSORS for name in ("register_nixl_memory", "set_target_for_ref")},
     "ray.util.connect": _CLUSTER,
     "ray.util.disconnect": _CLUSTER,
     "ray.cpp_function": _LANGUAGE,
@@ -172,17 +192,14 @@ ABSENT: dict[str, str] = {
 }
 LIBRARIES = {
     "ray._private": "it is private to Ray, and programs cannot rely on it",
-    "ray._private.internal_api": "a value is freed with its last reference; see `mpi-runtime list objects`",
     **dict.fromkeys(("ray.air.integrations.comet", "ray.air.integrations.keras"), "log to it in a tune.Callback"),
     "ray.air.integrations.mlflow.setup_mlflow": "call mlflow.start_run() in the trial",
     "ray.air.integrations.wandb.setup_wandb": "call wandb.init() in the trial",
     "ray.cluster_utils": "`mpi-runtime run -n 4` starts four ranks on one host",
     "ray.dashboard": "`mpi-runtime view` shows a running job in a browser, `mpi-runtime top` in a terminal",
     "ray.experimental.channel": "values between actors go through the object store",
-    "ray.experimental.collective": "tensors go through the object store, or by ray.util.collective",
+    "ray.experimental.collective": _TENSORS,
     "ray.experimental.internal_kv": "keep shared values in an actor with a name",
-    "ray.experimental.state": "use ray.util.state",
-    "ray.internal": "a value is freed with its last reference",
     "ray.job_submission": "`mpi-runtime submit` submits a program to Slurm",
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "mpi_runtime.rl has PPO, DQN, SAC and others, with RLlib's configurations",

@@ -1,4 +1,6 @@
-"""Functions with `ray` in their name that need code of their own."""
+"""Functions with `ray` in their name that need code of their own, and `free`, which has nothing to do here."""
+
+from collections.abc import Sequence
 
 
 def register_ray() -> None:
@@ -15,3 +17,7 @@ def disable_dask_on_ray() -> None:
     import dask
 
     dask.config.set(scheduler=None)
+
+
+def free(object_refs: object | Sequence[object], local_only: bool = False) -> None:
+    """Do nothing: a value is freed with its last reference."""

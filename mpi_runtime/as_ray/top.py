@@ -1,12 +1,16 @@
 """Names of the module `ray` that have no meaning in this runtime, or other names of arguments."""
 
 import enum
+import logging
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.config import RAY_VERSION, environment
 
-__version__ = "2.60.0"
+__version__ = environment().get(RAY_VERSION, "2.60.0")
 """The version of Ray whose API is followed. Libraries compare it with the version that they need."""
+
+logger = logging.getLogger("ray")
 
 ObjectID = mpi_runtime.ObjectRef
 
@@ -46,9 +50,10 @@ def shutdown(*, wait_for_processes: bool = True, _exiting_interpreter: bool = Fa
     mpi_runtime.shutdown()
 
 
-SCRIPT_MODE, WORKER_MODE, LOCAL_MODE = 0, 1, 2
+SCRIPT_MODE, WORKER_MODE, LOCAL_MODE, SPILL_WORKER_MODE, RESTORE_WORKER_MODE = range(5)
 
 __all__ = [
-    *("LOCAL_MODE", "SCRIPT_MODE", "WORKER_MODE", "Language", "LoggingConfig", "ObjectID", "__version__"),
-    *("cancel", "get", "shutdown", "wait"),
+    *("LOCAL_MODE", "RESTORE_WORKER_MODE", "SCRIPT_MODE", "SPILL_WORKER_MODE", "WORKER_MODE"),
+    *("Language", "LoggingConfig", "ObjectID", "__version__"),
+    *("cancel", "get", "logger", "shutdown", "wait"),
 ]

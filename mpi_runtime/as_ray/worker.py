@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mpi_runtime import is_initialized
+from mpi_runtime import Context, is_initialized
 from mpi_runtime.as_ray.top import SCRIPT_MODE, WORKER_MODE
 from mpi_runtime.extend import job_or_none
 
@@ -30,5 +30,6 @@ class _Worker:
 
 
 global_worker = _Worker()
+BaseContext = RayContext = Context
 
-__all__ = ["global_worker"]
+__all__ = ["BaseContext", "RayContext", "global_worker"]

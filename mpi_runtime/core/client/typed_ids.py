@@ -60,6 +60,11 @@ class UniqueID(BaseID):
 
 
 @published()
+class ActorClassID(UniqueID):
+    """The id of a class of actors. Nothing here has one."""
+
+
+@published()
 class ActorID(BaseID):
     """The id of an actor."""
 

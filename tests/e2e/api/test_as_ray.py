@@ -261,3 +261,66 @@ def test_the_command_that_run_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert python_command(["-"], as_ray=True) == [*begin, "-"]
     optimised = [sys.executable, "-O", *begin[1:], "app.py"]
     assert python_command(["python", "-O", "app.py"], as_ray=True) == optimised
+
+
+OF_LIBRARIES = """
+import logging
+import ray
+from ray._private import state
+from ray._private.worker import BaseContext
+from ray.dag import ClassMethodNode, ClassNode, FunctionNode, InputAttributeNode, InputNode
+from ray.data import DatasetContext, ExecutionResources
+
+context = ray.init(num_cpus=2)
+assert isinstance(context, BaseContext)
+(node,) = ray.nodes()
+assert state.total_resources_per_node() == {node["NodeID"]: node["Resources"]}
+assert state.available_resources_per_node() == {node["NodeID"]: node["Available"]}
+assert state.actors() == {}
+
+
+@ray.remote
+class Counter:
+    def get(self):
+        return 1
+
+
+counter = Counter.remote()
+ray.get(counter.get.remote())
+(facts,) = state.actors().values()
+print(facts["ActorClassName"], facts["State"], facts["Address"]["NodeID"] == node["NodeID"])
+assert state.actors(facts["ActorID"]) == facts and state.actors("00") == {}
+group = ray.util.placement_group([{"CPU": 1}])
+ray.get(group.ready())
+specs = state.state.placement_group_table(group.id)
+assert specs["bundles_to_node_id"] == {0: node["NodeID"]}
+assert list(state.state.placement_group_table()) == [group.id.hex()]
+print(ray.logger is logging.getLogger("ray"), ray.SPILL_WORKER_MODE, ray.RESTORE_WORKER_MODE)
+print(ray.util.client.ray.get_context().is_connected(), ray.util.PublicAPI(len) is len)
+assert issubclass(ray.ActorClassID, ray.UniqueID) and ray.tune.search.create_searcher("random") is not None
+DatasetContext.get_current().execution_options.resource_limits = ExecutionResources.for_limits(cpu=3)
+print(ray.data.DataContext.get_current().execution_options.resource_limits.cpu)
+
+
+class Own(FunctionNode): ...
+
+
+def add(a, b):
+    return a + b
+
+
+print(ray.get(Own(add, (Own(add, (1, 2), {}, {}), 3), {}, {"num_cpus": 1}).execute()))
+print(ray.get(ClassNode(list, ((2, 1),), {}, {}).execute().index.remote(1)))
+from ray._private.internal_api import free
+
+ref = ray.put(1)
+free([ref])
+print(ray.__version__)
+"""
+
+
+def test_names_that_libraries_use() -> None:
+    """As Ray 2.60 answers them, but that `free` keeps values."""
+    options = ("-m", "mpi_runtime", "--as-ray")
+    completed = run_program(OF_LIBRARIES, options=options, env={"MPI_RUNTIME_RAY_VERSION": "2.58.1"}).expect(0)
+    assert completed.stdout.splitlines() == ["Counter ALIVE True", "True 3 4", "False True", "3", "6", "1", "2.58.1"]
