@@ -7,9 +7,8 @@ from mpi_runtime import _face
 _HOMES = {
     ".cli.views": "NoBatchError directory_of",
     ".file.model": "Command",
-    ".history.graph": "Graph",
+    ".history.graph": "Graph Paths",
     ".history.batch_history": "History planned_history",
-    ".history.paths": "Paths",
 }
 """The names of each module, which is loaded when one of them is used."""
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from mpi_runtime.batch.cli.views import NoBatchError, directory_of
     from mpi_runtime.batch.file.model import Command
     from mpi_runtime.batch.history.batch_history import History, planned_history
-    from mpi_runtime.batch.history.graph import Graph
-    from mpi_runtime.batch.history.paths import Paths
+    from mpi_runtime.batch.history.graph import Graph, Paths
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import Command, Demand
-from mpi_runtime.batch.file.templates import fill, names_in, plain
-from mpi_runtime.batch.file.values import SKIP, text_of
+from mpi_runtime.batch.file.model import SKIP, Command, Demand
+from mpi_runtime.batch.file.text import fill, in_text, names_in, plain
 from mpi_runtime.batch.history.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import Ending, run_program
 from mpi_runtime.batch.run.ranks import Rank
@@ -124,7 +123,7 @@ class RetriedError(CommandError):
 def _made(data: bytes, names: str, values: Sequence[Any]) -> Command:
     """The command, with the values of parameters that are references, and a name."""
     made = msgspec.msgpack.decode(data, type=Command)
-    texts = {name: text_of(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
+    texts = {name: in_text(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
     if texts or not made.name:
         name = made.name or f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
         made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})

@@ -11,9 +11,9 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime import ObjectRef
-from mpi_runtime.batch.file.model import OPTIONS, Command, read_command
+from mpi_runtime.batch.file.model import CONTINUE, SKIP, Command
+from mpi_runtime.batch.file.options import OPTIONS, read_command
 from mpi_runtime.batch.file.parameters import Row, combined, product
-from mpi_runtime.batch.file.values import CONTINUE, SKIP
 from mpi_runtime.batch.history.outputs import SharedFiles
 from mpi_runtime.batch.history.results import CommandError, CommandResult
 from mpi_runtime.batch.run.attempts import RetriedError, amounts, run_command, run_ranks

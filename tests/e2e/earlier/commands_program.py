@@ -27,7 +27,7 @@ refs = [
         env={"COLOUR": "red"},
         output_limit="1MB",
         keep_workdir=True,
-    ),  # fmt: skip
+    ),
     batch.command("echo either >> marks", alternatives=[{"num_cpus": 2}, {"num_gpus": 1}], pin=True, shell="bash"),
     *batch.array("echo {seed} >> marks", seed=[1, 2], name="seeds", on_failure="continue", success_codes=[0, 1]),
 ]

@@ -93,6 +93,7 @@ def test_pickles_name_public_modules_only() -> None:
     assert len(done.stdout.splitlines()) == 16
     assert "by value" not in done.stdout, "cloudpickle has not found it where it is offered"
     assert named == {
-        "mpi_runtime", "mpi_runtime.actor", "mpi_runtime.batch", "mpi_runtime.errors", "mpi_runtime.errors.ray", "mpi_runtime.runtime_env",
+        "mpi_runtime", "mpi_runtime.actor", "mpi_runtime.batch", "mpi_runtime.errors", "mpi_runtime.errors.ray",
+        "mpi_runtime.runtime_env",
         "mpi_runtime.util", "mpi_runtime.util.placement_group", "mpi_runtime.util.scheduling_strategies",
     }  # fmt: skip
