@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import SKIP, Command, Demand
+from mpi_runtime.batch.file.model import SKIP, Command
 from mpi_runtime.batch.file.text import fill, in_text, names_in, plain
 from mpi_runtime.batch.history.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import Ending, run_program
@@ -23,7 +23,6 @@ from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.extend import claimed_processors, job, scratch, settings_for_mpi, spec_of, this_call
 from mpi_runtime.scheduler.protocol.events import Call
-from mpi_runtime.scheduler.protocol.limits import UNIT
 
 POLL_S = 0.1
 """Seconds between looks for the inputs of a command."""
@@ -149,13 +148,7 @@ def _alternative_of(made: Command, call: Call | None) -> int:
         return 0
     custom = tuple(sorted((name, units) for name, units in spec.custom.items() if units))
     granted = spec.cpu, spec.gpu, spec.memory, custom
-    return [amounts(one) for one in made.alternatives].index(granted)
-
-
-def amounts(demand: Demand) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
-    """CPU, GPU, memory and custom resources as the scheduler counts them."""
-    custom = tuple(sorted((name, round(amount * UNIT)) for name, amount in demand.resources.items() if amount))
-    return round(demand.num_cpus * UNIT), round(demand.num_gpus * UNIT), demand.memory, custom
+    return [one.units() for one in made.alternatives].index(granted)
 
 
 def _attempt(
