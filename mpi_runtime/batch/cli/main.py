@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.batch.cli.check import check, stated_nodes
-from mpi_runtime.batch.cli.options import VERBS, parser
+from mpi_runtime.batch.cli.options import VERBS, parser, stated_nodes
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX, Problem, is_refused
 from mpi_runtime.batch.file.options import OPTIONS, read_command
@@ -26,9 +25,10 @@ from mpi_runtime.batch.history import batch_history
 from mpi_runtime.batch.history.graph import wrong_names
 from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
-from mpi_runtime.batch.run.events import TIME_IS_OVER, TURN_S, Place, Setting
+from mpi_runtime.batch.run.commands import Setting
 from mpi_runtime.batch.run.loop import BatchRun
 from mpi_runtime.batch.run.member_run import MemberRun
+from mpi_runtime.batch.run.running import TIME_IS_OVER, TURN_S, Place
 from mpi_runtime.batch.run.stream import END, lines_of
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.config import environment
@@ -125,6 +125,8 @@ def run_batch(options: argparse.Namespace) -> int:
         gc.freeze()
         gc.enable()
     if options.check:
+        from mpi_runtime.batch.cli.check import check  # not at the top: a run does not need it
+
         wrong = check(options, groups, problems, _drain_s(groups))
         return _refuse(options.file, wrong) if wrong else 0
     if is_refused(problems):
