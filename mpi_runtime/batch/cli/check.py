@@ -7,7 +7,6 @@ of the job. Otherwise this is perhaps a login host: what does not fit it gets a 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -61,7 +60,7 @@ def check(
     return []
 
 
-def _facts(group: Group) -> dict[str, Any]:
+def _facts(group: Group) -> dict[str, object]:
     first = group.commands[0] if group.commands else None
     return {
         "name": group.name,

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.cli.options import VERBS, parser, stated_nodes
@@ -161,7 +160,7 @@ class Part:
         self,
         options: argparse.Namespace,
         groups: list[Group],
-        defaults: dict[str, Any],
+        defaults: dict[str, object],
         directory: str,
         is_stream: bool,
         live: Live | None,
@@ -361,7 +360,7 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
     return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems) if not problem.is_note]
 
 
-def _defaults(options: argparse.Namespace) -> dict[str, Any]:
+def _defaults(options: argparse.Namespace) -> dict[str, object]:
     """The options for all commands on the command line, checked."""
     stated = vars(options)
     found = {name: stated[name] for name, one in OPTIONS.items() if one.metavar and stated[name] is not None}

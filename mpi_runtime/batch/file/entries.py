@@ -33,7 +33,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -63,7 +62,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 class Entry(msgspec.Struct, frozen=True):
     """One command or array as it is written."""
 
-    content: dict[str, Any]
+    content: dict[str, object]
     """Its keys: "command", options, and those of an array."""
     place: Place
     default_name: str
@@ -149,7 +148,7 @@ def text_of(path: str | Path) -> str:
     return found.decode("utf-8-sig")  # Excel begins with a byte order mark
 
 
-def wrong_with(value: Any) -> str:
+def wrong_with(value: object) -> str:
     """Why no command can have a value from a file, or a table of values; empty if one can."""
     level, depth = [value], 0
     while level:
@@ -241,7 +240,7 @@ def read_json_line(line: str, number: int) -> tuple[Entry | None, list[Problem]]
         return None, [Problem(number, 1, f"a line has at most {LINE_MAX} letters")]
     twice: list[str] = []
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
         if len(found) < len(pairs):
             twice.extend(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
@@ -296,7 +295,7 @@ _TOP = ("defaults", "task")
 def read_toml(text: str) -> Parsed:
     """Read the text of a file."""
     try:
-        content: dict[str, Any] = tomllib.loads(text)
+        content: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         message = str(error)
         found = _AT.search(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def read_text(path: str) -> str:
 
 
 def read_batch(
-    text: str, form: str, defaults: Mapping[str, Any], folder: str = ".", prefix: str = ""
+    text: str, form: str, defaults: Mapping[str, object], folder: str = ".", prefix: str = ""
 ) -> tuple[list[Group], list[Problem]]:
     """Read a whole batch: its groups in the order of the file, and all problems in the order of places.
 
@@ -93,7 +93,7 @@ def read_batch(
     if (lines := text.count("\n")) > COMMANDS_MAX:
         return [], [Problem(1, 1, f"there are {lines} lines, and a batch can have {COMMANDS_MAX}: split it")]
     entries, own, problems = {LINES: read_lines, TOML: read_toml, JSON: read_json_lines}[form](text)
-    right: dict[str, Any] = {}
+    right: dict[str, object] = {}
     for key, value in own.content.items():
         messages = _wrong_default(key, value)
         problems += [own.problem(key, message) for message in messages]
@@ -128,7 +128,7 @@ def _notes_on_shells(groups: Sequence[Group]) -> list[Problem]:
 
 
 def read_entry(
-    entry: Entry, defaults: Mapping[str, Any], folder: str = ".", room: int = COMMANDS_MAX
+    entry: Entry, defaults: Mapping[str, object], folder: str = ".", room: int = COMMANDS_MAX
 ) -> tuple[Group, list[Problem]]:
     """Make the commands of one entry; none, and all problems, if there are any.
 
@@ -167,7 +167,7 @@ def read_entry(
     after_place = entry.places.get("after", entry.place) if after else NOWHERE
     if problems:  # the graph is checked all the same
         return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems + notes
-    return Group(name, tuple(commands), after, entry.place, after_place, is_array), notes
+    return Group(str(name), tuple(commands), after, entry.place, after_place, is_array), notes
 
 
 def _names_after(options: Mapping[str, object]) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ def _names_after(options: Mapping[str, object]) -> tuple[str, ...]:
         return ()
 
 
-def _wrong_default(key: str, value: Any) -> list[str]:
+def _wrong_default(key: str, value: object) -> list[str]:
     if key not in OPTIONS:
         return [unknown("option", key, [*OPTIONS])]
     if key == "name":
@@ -198,18 +198,18 @@ def _rows_of(entry: Entry, folder: str) -> tuple[list[Row], list[Problem]]:
     return ([{}], problems) if problems else (found, [])
 
 
-def _part(key: str, value: Any, folder: str) -> list[Row]:
+def _part(key: str, value: object, folder: str) -> list[Row]:
     if key == "rows":
         if not isinstance(value, str):
             raise TypeError(f"must be the path of a CSV file or of JSON lines, not {value!r}")
         return rows(Path(folder, value))
     if not isinstance(value, dict) or not value:
         raise TypeError(f"must be a table of names and lists, not {value!r}")
-    lists: dict[str, Iterable[Any]] = {name: _values(one) for name, one in value.items()}
+    lists = {name: _values(one) for name, one in value.items()}
     return product(**lists) if key == "product" else zipped(**lists)
 
 
-def _values(value: Any) -> Any:
+def _values(value: object) -> Any:
     """The values of one parameter: a list, or `{range = [begin, end, step]}` as Python counts."""
     if not isinstance(value, dict):
         return value

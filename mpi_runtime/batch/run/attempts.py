@@ -10,7 +10,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -34,7 +33,7 @@ _delays = deque[float](maxlen=256)  # of the last commands: a clock may be set m
 
 
 def run_command(
-    data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: Any
+    data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: object
 ) -> CommandResult | bytes:
     """The body of the task: run a command, with its retries.
 
@@ -71,7 +70,7 @@ def run_command(
 
 
 def run_ranks(
-    comm: None, data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: Any
+    comm: None, data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: object
 ) -> CommandResult | bytes:
     """The body of the task of a command with several ranks. It runs on all of them; the result of rank 0 counts.
 
@@ -119,7 +118,7 @@ class RetriedError(CommandError):
     """A rank has failed, and the command is retried."""
 
 
-def _made(data: bytes, names: str, values: Sequence[Any]) -> Command:
+def _made(data: bytes, names: str, values: Sequence[object]) -> Command:
     """The command, with the values of parameters that are references, and a name."""
     made = msgspec.msgpack.decode(data, type=Command)
     texts = {name: in_text(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}

@@ -156,7 +156,7 @@ class BatchRun:
             self._say(f"requests to earlier runs still count, because the batch was not finished: {', '.join(parts)}")
 
     def end_in_time(self) -> None:
-        """Start nothing more, and end: the job's time is nearly over. Any thread may call this."""
+        """Start nothing more, and end: the job's time is nearly over. For all threads."""
         self._commands.running.put(Late())
 
     def give_up(self) -> None:

@@ -70,7 +70,7 @@ class MemberRun:
         self._claim: Claim | None = None
 
     def end_in_time(self) -> None:
-        """Start nothing more, and end: the job's time is nearly over. Any thread may call this."""
+        """Start nothing more, and end: the job's time is nearly over. For all threads."""
         self._running.put(Late())
 
     def run(self) -> int | Place:

@@ -139,7 +139,7 @@ class Running:
         when_done(ref, lambda outcome: self._events.put(CommandEnded(number, outcome)))  # in another thread
 
     def put(self, event: Event) -> None:
-        """Add an event. Any thread may call this."""
+        """Add an event. For all threads."""
         self._events.put(event)
 
     def take(self, wait_s: float) -> Iterator[Event]:

@@ -32,7 +32,7 @@ def submit(
     directory: str,
     raises: bool,
     names: tuple[str, ...] = (),
-    refs: Sequence[ObjectRef[Any]] = (),
+    refs: Sequence[ObjectRef[object]] = (),
     path_us: int = 0,
     until_s: float = 0.0,
 ) -> ObjectRef[Any]:
@@ -72,7 +72,7 @@ def submit(
 
 
 @mpi_runtime.remote(num_cpus=0)
-def _SETTLE(refs: list[ObjectRef[Any]]) -> CommandResult:
+def _SETTLE(refs: list[ObjectRef[CommandResult]]) -> CommandResult:
     """The result of a command with several ranks, also if it has failed: its task raises then, to end the others."""
     try:
         found: CommandResult = mpi_runtime.get(refs[0])
@@ -82,15 +82,13 @@ def _SETTLE(refs: list[ObjectRef[Any]]) -> CommandResult:
 
 
 @functools.lru_cache(maxsize=1000)
-def _call(resources: tuple[tuple[str, float], ...], *options: tuple[str, Any]) -> Any:
+def _call(resources: tuple[tuple[str, float], ...], *options: tuple[str, object]) -> Any:
     """The remote function with these options. The head receives each once, with its code."""
-    given = dict(options)
+    given: dict[str, object] = {**dict(options), "resources": dict(resources)}
     if "retry_exceptions" in given:
         classes = given["retry_exceptions"]
-        return _RUN_RANKS.options(
-            resources=dict(resources), **{**given, "retry_exceptions": [*classes] if classes else False}
-        )
-    return _RUN.options(resources=dict(resources), **given)
+        return _RUN_RANKS.options(**{**given, "retry_exceptions": [*classes] if isinstance(classes, tuple) else False})
+    return _RUN.options(**given)
 
 
 DIRECTORY = "batch-output"
@@ -98,7 +96,7 @@ DIRECTORY = "batch-output"
 
 
 def command(
-    text: str, *, after: Sequence[ObjectRef[Any]] = (), directory: str = DIRECTORY, **options: Any
+    text: str, *, after: Sequence[ObjectRef[object]] = (), directory: str = DIRECTORY, **options: Any
 ) -> ObjectRef[CommandResult]:
     """Run a shell command as a task.
 
@@ -133,7 +131,7 @@ def array(
     text: str,
     *,
     rows: Iterable[Row] | None = None,
-    after: Sequence[ObjectRef[Any]] = (),
+    after: Sequence[ObjectRef[object]] = (),
     directory: str = DIRECTORY,
     **options: Any,
 ) -> list[ObjectRef[CommandResult]]:
@@ -165,7 +163,7 @@ def array(
     return [_submitted(files.marked(made), row, after, directory) for made, row in zip(commands, found, strict=True)]
 
 
-def _made(text: str, options: dict[str, Any], values: Mapping[str, Any]) -> Command:
+def _made(text: str, options: Mapping[str, object], values: Mapping[str, object]) -> Command:
     known = {name: "" if isinstance(value, ObjectRef) else value for name, value in values.items()}
     made, wrong = read_command(text, options, known)
     if wrong or made is None:
@@ -178,7 +176,7 @@ def _made(text: str, options: dict[str, Any], values: Mapping[str, Any]) -> Comm
 
 
 def _submitted(
-    made: Command, values: Mapping[str, Any], after: Sequence[ObjectRef[Any]], directory: str
+    made: Command, values: Mapping[str, object], after: Sequence[ObjectRef[object]], directory: str
 ) -> ObjectRef[CommandResult]:
     later = {name: value for name, value in values.items() if isinstance(value, ObjectRef)}
     return submit(made, directory, True, (*later,), (*later.values(), *after))
