@@ -9,7 +9,7 @@ import msgspec
 from mpi_runtime.batch.file.text import SHELL, fill
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
-SKIP, CONTINUE, STOP = "skip", "continue", "stop"
+SKIP, CONTINUE, STOP = ON_FAILURE = "skip", "continue", "stop"
 """What the failure of a command means for those after it."""
 
 

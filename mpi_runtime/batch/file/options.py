@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, TypeVar
 import msgspec
 
 from mpi_runtime.batch.file.entries import unknown
-from mpi_runtime.batch.file.model import CONTINUE, SKIP, STOP, Command, Demand
+from mpi_runtime.batch.file.model import ON_FAILURE, Command, Demand
 from mpi_runtime.batch.file.text import BUILT_IN, filled_length, in_text, launcher_of, names_in, wrong_with_launcher
 from mpi_runtime.extend import check_resources, size_in_bytes
 from mpi_runtime.scheduler.protocol.events import RETURNS_MAX
@@ -31,7 +31,6 @@ _NAME_MAX = 255 - len(".workdir")
 _SIGNALS_MAX = 64
 TEXT_BYTES_MAX = 128 * 1024 - 1
 """How long one argument of a program may be in Linux (MAX_ARG_STRLEN), without the byte 0 at its end."""
-ON_FAILURE = (SKIP, CONTINUE, STOP)
 
 
 def seconds(value: object) -> float:
