@@ -6,6 +6,7 @@ A library imports nothing else of the core, so the core can change behind these 
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - values as bytes: `dumps`
+- options of calls as the scheduler gets them, without a job: `task_spec`
 - files of MPI libraries: `mpi_files`
 - ranks: `detect`, `check_ranks`, `installed_launcher`, `launch_command`, `clear_sessions`, `environment_of_launcher`
 - child processes: `children`, `descendants`, `kill_group`, `adopt_orphans`, `die_with_parent`, `Memory`, `scratch`,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     ".core.calls.labels": "check_selector meets",
     ".core.calls.options": "check_resources size_in_bytes",
+    ".core.calls.specs": "task_spec",
     ".core.client.blocking_future": "BlockingFuture blocked",
     ".core.client.futures": "Outcome",
     ".core.client.object_ref": "future_of when_done",
@@ -56,7 +58,7 @@ __all__ = [
     "check_resources", "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions",
     "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "future_of", "installed_launcher",
     "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files", "scratch", "settings_for_mpi",
-    "size_in_bytes", "spec_of", "status_line", "this_call", "when_done",
+    "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call", "when_done",
 ]  # fmt: skip
 
 
@@ -99,6 +101,7 @@ def status_line(owner: str, text: str, is_last: bool) -> bytes:
 if TYPE_CHECKING:
     from mpi_runtime.core.calls.labels import check_selector, meets
     from mpi_runtime.core.calls.options import check_resources, size_in_bytes
+    from mpi_runtime.core.calls.specs import task_spec
     from mpi_runtime.core.client.blocking_future import BlockingFuture, blocked
     from mpi_runtime.core.client.futures import Outcome
     from mpi_runtime.core.client.object_ref import future_of, when_done

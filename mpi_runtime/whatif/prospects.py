@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mpi_runtime.batch.extend import Demand
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape
 
 IDLE_S = 60.0
@@ -51,8 +52,8 @@ def prospect(
 
     `never` is the number of calls that could not run. Each of the `jobs` has an equal part of the nodes.
     """
-    used = [(one.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
-    cpu_s, gpu_s = (sum(one.cpus * took for one, took in used), sum(one.gpus * took for one, took in used))
+    used = [(one.demand, (one.end_us - one.start_us) / 1e6) for one in ran]
+    cpu_s, gpu_s = (sum(one.num_cpus * took for one, took in used), sum(one.num_gpus * took for one, took in used))
     bounds = {"the work on CPUs": cpu_s / (nodes * shape.cpus) if shape.cpus else 0.0}
     if shape.gpus:
         bounds["the work on GPUs"] = gpu_s / (nodes * shape.gpus)
@@ -88,11 +89,11 @@ def proposal(prospects: Sequence[Prospect]) -> str:
     return f"proposal: {count} {size}: {_time(best.seconds)}, {best.core_hours:.2f} core hours"
 
 
-def fits(asked: Shape, shape: Shape) -> bool:
-    """Whether a node of a shape can ever run a call of this shape."""
+def fits(asked: Demand, shape: Shape) -> bool:
+    """Whether a node of a shape can ever run a call with these amounts."""
     there = dict(shape.resources)
-    has_custom = all(amount <= there.get(name, 0) for name, amount in asked.resources)
-    return has_custom and asked.cpus <= shape.cpus and asked.gpus <= shape.gpus and asked.memory <= shape.memory
+    has_custom = all(amount <= there.get(name, 0) for name, amount in asked.resources.items())
+    return has_custom and asked.num_cpus <= shape.cpus and asked.num_gpus <= shape.gpus and asked.memory <= shape.memory
 
 
 def in_lines(prospects: Sequence[Prospect]) -> list[str]:

@@ -11,7 +11,7 @@ from functools import partial
 from mpi_runtime.scheduler.protocol.events import METHOD
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of
-from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work
+from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work, asked
 
 FORK_US = 10_000
 """About the duration of the start of a process."""
@@ -37,10 +37,9 @@ class Job:
             for number, part in enumerate(call.parts):
                 tag = self.tags[call.id, number] = len(self.works)
                 priority = call.spec.priority + RESUMES * bool(number)
-                limit_us = call.spec.time_limit_us
                 took_us = UNTIL_ENDED if keeps(call.spec) else max(1, part.took_us)
-                work = Work(call.spec.name, shape, took_us, limit_us, priority, 0, account, tag, call.spec.expect_us)
-                self.works.append((call.id, number, work))
+                states = asked(shape, call.spec.time_limit_us, priority, account, call.spec.expect_us)
+                self.works.append((call.id, number, Work(call.spec.name, states, took_us, tag=tag)))
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
         """The estimate for a number of nodes of one shape."""
@@ -99,7 +98,7 @@ class _Replay:
 
     def _run(self, id: bytes, number: int) -> None:
         work = self._job.works[self._job.tags[id, number]][2]
-        if self._shape is None or fits(work.shape, self._shape):
+        if self._shape is None or fits(work.asked, self._shape):
             self._cluster.submit([work])
 
     def began(self, work: Work) -> None:
@@ -172,7 +171,7 @@ class _Unlimited:
             self._replay.began(work)
             if work.duration_us == UNTIL_ENDED:
                 continue
-            ran = Ran(work, 0, self._now, self._now + work.duration_us, work.shape)
+            ran = Ran(work, 0, self._now, self._now + work.duration_us, work.asked)
             self.later(work.duration_us, partial(self._replay.ended, ran))
 
     def later(self, us: int, action: Callable[[], None]) -> None:

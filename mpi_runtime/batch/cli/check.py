@@ -7,11 +7,11 @@ of the job. Otherwise this is perhaps a login host: what does not fit it gets a 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 import mpi_runtime
+from mpi_runtime.batch.cli.options import stated_nodes
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
@@ -24,23 +24,6 @@ from mpi_runtime.slurm.allocation import from_environment
 from mpi_runtime.slurm.script import Request
 
 _NODES = "--nodes N --cpus-per-node N --gpus-per-node N --memory-per-node SIZE, or --profile NAME"
-_STATED = ("profile", "nodes", "cpus_per_node", "memory_per_node")
-"""Options that are for --check alone; a run has --gpus-per-node too."""
-
-
-def add_options(parser: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
-    """Add the options that state nodes."""
-    parser.add_argument(
-        "--profile", metavar="NAME", help="the nodes of a profile for Slurm; 'default', if there is one"
-    )
-    parser.add_argument("--nodes", type=int, metavar="COUNT", help="how many nodes there will be")
-    parser.add_argument("--cpus-per-node", type=int, metavar="COUNT", help="CPUs of each")
-    parser.add_argument("--memory-per-node", metavar="SIZE", help="memory of each, such as 64G")
-
-
-def stated_nodes(options: argparse.Namespace) -> list[str]:
-    """The options on the command line that state nodes."""
-    return [f"--{name.replace('_', '-')}" for name in _STATED if getattr(options, name) is not None]
 
 
 def check(
@@ -77,7 +60,7 @@ def check(
     return []
 
 
-def _facts(group: Group) -> dict[str, Any]:
+def _facts(group: Group) -> dict[str, object]:
     first = group.commands[0] if group.commands else None
     return {
         "name": group.name,

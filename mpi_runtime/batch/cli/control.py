@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mpi_runtime.batch.cli.options import VERBS
 from mpi_runtime.batch.cli.views import directory_of, facts, name_of, print_log, show_status, write_report
@@ -115,7 +114,7 @@ def _wait(directory: str, chosen: argparse.Namespace) -> int:
 
 def _list(as_json: bool) -> int:
     code = 0
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, object]] = []
     for journal in sorted(Path().glob(f"*/{FOLDER}")):
         directory = str(journal.parent)
         try:

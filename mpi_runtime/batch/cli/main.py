@@ -12,23 +12,22 @@ import time
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import mpi_runtime
-from mpi_runtime.batch.cli.check import check, stated_nodes
-from mpi_runtime.batch.cli.options import NO_FLAGS, VERBS, parser
+from mpi_runtime.batch.cli.options import VERBS, parser, stated_nodes
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX, Problem, is_refused
-from mpi_runtime.batch.file.model import OPTIONS, read_command
+from mpi_runtime.batch.file.options import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.history import batch_history
 from mpi_runtime.batch.history.graph import wrong_names
 from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
-from mpi_runtime.batch.run.events import TIME_IS_OVER, TURN_S, Place, Setting
+from mpi_runtime.batch.run.commands import Setting
 from mpi_runtime.batch.run.loop import BatchRun
 from mpi_runtime.batch.run.member_run import MemberRun
+from mpi_runtime.batch.run.running import TIME_IS_OVER, TURN_S, Place
 from mpi_runtime.batch.run.stream import END, lines_of
 from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.config import environment
@@ -125,6 +124,8 @@ def run_batch(options: argparse.Namespace) -> int:
         gc.freeze()
         gc.enable()
     if options.check:
+        from mpi_runtime.batch.cli.check import check  # not at the top: a run does not need it
+
         wrong = check(options, groups, problems, _drain_s(groups))
         return _refuse(options.file, wrong) if wrong else 0
     if is_refused(problems):
@@ -159,7 +160,7 @@ class Part:
         self,
         options: argparse.Namespace,
         groups: list[Group],
-        defaults: dict[str, Any],
+        defaults: dict[str, object],
         directory: str,
         is_stream: bool,
         live: Live | None,
@@ -359,10 +360,10 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
     return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems) if not problem.is_note]
 
 
-def _defaults(options: argparse.Namespace) -> dict[str, Any]:
+def _defaults(options: argparse.Namespace) -> dict[str, object]:
     """The options for all commands on the command line, checked."""
     stated = vars(options)
-    found = {name: stated[name] for name in OPTIONS if name not in NO_FLAGS and stated[name] is not None}
+    found = {name: stated[name] for name, one in OPTIONS.items() if one.metavar and stated[name] is not None}
     found |= {} if stated["command_ranks"] is None else {"ranks": stated["command_ranks"]}
     _, wrong = read_command("true", found, {})
     if wrong:

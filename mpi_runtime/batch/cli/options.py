@@ -2,8 +2,7 @@
 
 import argparse
 
-from mpi_runtime.batch.cli.check import add_options
-from mpi_runtime.batch.file.model import OPTIONS
+from mpi_runtime.batch.file.options import OPTIONS
 from mpi_runtime.batch.file.parse import FORMS
 from mpi_runtime.show.command_line import path
 
@@ -20,20 +19,25 @@ VERBS = {
     "list": "list the batches of this directory",
 }
 """Verbs that show a batch, change one that runs, or wait for it: see `batch_control.py`."""
-NO_FLAGS = ("name", "after", "ranks", "mpi")
-"""Options that are not for all commands."""
-METAVARS = {
-    "num_cpus": "CPUS", "num_gpus": "GPUS", "memory": "SIZE", "resources": "NAME=AMOUNT,...",
-    "batch_resources": "NAME=AMOUNT,...",
-    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE",
-    "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
-    "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
-    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE",
-    "inputs": "FILE,...", "latency_wait": "TIME", "rerun": "true|false", "retries": "COUNT",
-    "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
-    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT", "launcher": "COMMAND",
-}  # fmt: skip
-"""What the value of each option is, for help on the command line."""
+
+
+_STATED = ("profile", "nodes", "cpus_per_node", "memory_per_node")
+"""Options that are for --check alone; a run has --gpus-per-node too."""
+
+
+def _add_nodes(parser: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
+    """Add the options that state nodes."""
+    parser.add_argument(
+        "--profile", metavar="NAME", help="the nodes of a profile for Slurm; 'default', if there is one"
+    )
+    parser.add_argument("--nodes", type=int, metavar="COUNT", help="how many nodes there will be")
+    parser.add_argument("--cpus-per-node", type=int, metavar="COUNT", help="CPUs of each")
+    parser.add_argument("--memory-per-node", metavar="SIZE", help="memory of each, such as 64G")
+
+
+def stated_nodes(options: argparse.Namespace) -> list[str]:
+    """The options on the command line that state nodes."""
+    return [f"--{name.replace('_', '-')}" for name in _STATED if getattr(options, name) is not None]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     group.add_argument("--json", action="store_true", help="with --check: print JSON; docs/json.md has the fields")
     group.add_argument("--form", choices=FORMS, help="the form of the file; by default that of its suffix")
     group = made.add_argument_group("with --check: the nodes of the job; by default a profile, or this host")
-    add_options(group)
+    _add_nodes(group)
     group = made.add_argument_group("what is run")
     group.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     group.add_argument("--retry-failed", action="store_true", help="run only failed commands and their followers")
@@ -81,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("options of commands, with their defaults")
     help_ranks = "how many MPI ranks each command has: its option `ranks`"
     group.add_argument("--command-ranks", metavar="COUNT", help=help_ranks)
-    for name, (_, what) in OPTIONS.items():
-        if name not in NO_FLAGS:
-            group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=METAVARS[name], help=what)
+    for name, one in OPTIONS.items():
+        if one.metavar:
+            group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=one.metavar, help=one.help)
     return made

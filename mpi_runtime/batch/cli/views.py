@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.batch.history import batch_history, submitted
 from mpi_runtime.batch.history.graph import NAMES_MAX
 from mpi_runtime.batch.history.outputs import open_output
@@ -80,7 +79,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
         time.sleep(2)
 
 
-def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, Any]:
+def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, object]:
     """The overview of a batch that these jobs run, for programs."""
     failed = [one.result for one in found.failed]
     return {

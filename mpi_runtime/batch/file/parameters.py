@@ -17,7 +17,7 @@ from mpi_runtime.batch.file.entries import COMMANDS_MAX, TOO_DEEP, TOO_LONG, tex
 Row = dict[str, Any]
 
 
-def product(**values: Iterable[Any]) -> list[Row]:
+def product(**values: Iterable[object]) -> list[Row]:
     """Every combination of the values; the last name varies fastest.
 
     Args:
@@ -34,7 +34,7 @@ def product(**values: Iterable[Any]) -> list[Row]:
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*lists)]
 
 
-def zipped(**values: Iterable[Any]) -> list[Row]:
+def zipped(**values: Iterable[object]) -> list[Row]:
     """The first values of all names, the second ones, and so on.
 
     Args:
@@ -95,7 +95,7 @@ def combined(parts: Iterable[list[Row]]) -> list[Row]:
     return found
 
 
-def _lists(values: Mapping[str, Iterable[Any]], rows: Callable[[list[int]], int]) -> list[list[Any]]:
+def _lists(values: Mapping[str, Iterable[object]], rows: Callable[[list[int]], int]) -> list[list[object]]:
     """The values as lists, of whose lengths `rows` makes the number of rows. That is checked first."""
     for name, one in values.items():
         if isinstance(one, (str, bytes)) or not isinstance(one, Iterable):
@@ -106,7 +106,7 @@ def _lists(values: Mapping[str, Iterable[Any]], rows: Callable[[list[int]], int]
     return found
 
 
-def _length(values: Iterable[Any]) -> int:
+def _length(values: Iterable[object]) -> int:
     """The number of values; 1 if it is known only when all of them have been made."""
     if isinstance(values, range):  # it may be too long for `len`
         return 1 + (values[-1] - values[0]) // values.step if values else 0

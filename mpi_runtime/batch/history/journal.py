@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 
 from mpi_runtime.batch.elastic.coordinator_turns import is_open
-from mpi_runtime.batch.elastic.files import JobFiles
+from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
-from mpi_runtime.batch.file.model import SHELL, Command
-from mpi_runtime.batch.file.templates import fill, plain
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.text import SHELL, fill, plain
 from mpi_runtime.batch.history import batch_history, outputs, submitted
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
@@ -205,6 +205,11 @@ class BatchJournal:
     def names(self) -> list[str]:
         """The names in the directory, as of the last beat."""
         return self._claim.names if self._claim is not None else []
+
+    @property
+    def has_members(self) -> bool:
+        """Whether other jobs have joined."""
+        return any(name.startswith(MEMBER) for name in self.names)
 
     def _add(self, content: batch_history.Content, id: bytes = b"", key: bytes = b"", took_us: int = 0) -> None:
         data = msgspec.msgpack.encode(content)

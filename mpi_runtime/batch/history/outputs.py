@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.file.templates import fill, plain
+from mpi_runtime.batch.file.text import fill, plain
 from mpi_runtime.batch.history.batch_history import FOLDER
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.files.segments import write_all
@@ -35,12 +35,10 @@ class Archive:
 
     def __init__(self, directory: str) -> None:
         self._file = open(Path(directory, ARCHIVE), "ab", buffering=0)  # noqa: SIM115  (open until the process ends)
+        self._taken: list[str] = []
 
     def take(self, path: str) -> Place | None:
-        """Append a file, and return its place; None if there is no such file.
-
-        The caller removes the file once the journal has the place.
-        """
+        """Append a file, and return its place; None if there is no such file. `remove_taken` removes it."""
         try:
             source = open(path, "rb")  # noqa: SIM115  (closed below)
         except OSError:
@@ -49,7 +47,15 @@ class Archive:
         with source:
             while block := source.read(_BLOCK_BYTES):
                 write_all(self._file, block)
+        self._taken.append(path)
         return begin, self._file.tell() - begin
+
+    def remove_taken(self) -> None:
+        """Remove the files that were appended: the journal has their places now."""
+        for path in self._taken:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        self._taken.clear()
 
 
 def of_attempt(command: Command, directory: str, attempt: int, key: bytes) -> Command:

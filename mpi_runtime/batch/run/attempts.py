@@ -10,21 +10,18 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import Command, Demand
-from mpi_runtime.batch.file.templates import fill, names_in, plain
-from mpi_runtime.batch.file.values import SKIP, text_of
+from mpi_runtime.batch.file.model import SKIP, Command
+from mpi_runtime.batch.file.text import fill, in_text, names_in, plain
 from mpi_runtime.batch.history.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import Ending, run_program
 from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.extend import claimed_processors, job, scratch, settings_for_mpi, spec_of, this_call
 from mpi_runtime.scheduler.protocol.events import Call
-from mpi_runtime.scheduler.protocol.limits import UNIT
 
 POLL_S = 0.1
 """Seconds between looks for the inputs of a command."""
@@ -36,7 +33,7 @@ _delays = deque[float](maxlen=256)  # of the last commands: a clock may be set m
 
 
 def run_command(
-    data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: Any
+    data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: object
 ) -> CommandResult | bytes:
     """The body of the task: run a command, with its retries.
 
@@ -73,7 +70,7 @@ def run_command(
 
 
 def run_ranks(
-    comm: None, data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: Any
+    comm: None, data: bytes, directory: str, raises: bool, sent_s: float, until_s: float, names: str, *values: object
 ) -> CommandResult | bytes:
     """The body of the task of a command with several ranks. It runs on all of them; the result of rank 0 counts.
 
@@ -121,10 +118,10 @@ class RetriedError(CommandError):
     """A rank has failed, and the command is retried."""
 
 
-def _made(data: bytes, names: str, values: Sequence[Any]) -> Command:
+def _made(data: bytes, names: str, values: Sequence[object]) -> Command:
     """The command, with the values of parameters that are references, and a name."""
     made = msgspec.msgpack.decode(data, type=Command)
-    texts = {name: text_of(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
+    texts = {name: in_text(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
     if texts or not made.name:
         name = made.name or f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
         made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})
@@ -150,13 +147,7 @@ def _alternative_of(made: Command, call: Call | None) -> int:
         return 0
     custom = tuple(sorted((name, units) for name, units in spec.custom.items() if units))
     granted = spec.cpu, spec.gpu, spec.memory, custom
-    return [amounts(one) for one in made.alternatives].index(granted)
-
-
-def amounts(demand: Demand) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
-    """CPU, GPU, memory and custom resources as the scheduler counts them."""
-    custom = tuple(sorted((name, round(amount * UNIT)) for name, amount in demand.resources.items() if amount))
-    return round(demand.num_cpus * UNIT), round(demand.num_gpus * UNIT), demand.memory, custom
+    return [one.units() for one in made.alternatives].index(granted)
 
 
 def _attempt(

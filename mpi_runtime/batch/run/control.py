@@ -7,13 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.file.entries import is_refused
-from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.entries import is_refused, unknown
 from mpi_runtime.batch.file.parse import read_batch
 from mpi_runtime.batch.history.graph import NAMES_MAX, STARTED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.batch.run.capacity import infeasible_here
-from mpi_runtime.batch.run.ends import Ends
+from mpi_runtime.batch.run.commands import Commands
 
 _RANGE = re.compile(r"(.+)\.(\d{1,9})-(\d{1,9})")
 _DONE = {
@@ -25,48 +24,48 @@ _DONE = {
 """What requests have done to commands, in words."""
 
 
-def perform(run: Ends, request: Request) -> Answer:
+def perform(commands: Commands, request: Request) -> Answer:
     """Do what a request says."""
     if request.verb == "add":
-        return _add(run, request)
-    names, wrong = _expanded(run.graph, request.names)
+        return _add(commands, request)
+    names, wrong = _expanded(commands.graph, request.names)
     if wrong:
         return Answer(False, wrong)
     if request.verb not in _DONE:
         return Answer(
             False, f"the job that coordinates the batch does not know {request.verb!r}: it is of another version"
         )
-    open_names = [name for name in names if run.graph.states[name] in (WAITING, STARTED)]
+    open_names = [name for name in names if commands.graph.states[name] in (WAITING, STARTED)]
     if not open_names:
         return Answer(False, "all of these have ended")
     if request.verb == "cancel":
-        run.cancel(open_names)
+        commands.cancel(open_names)
     elif request.verb == "pause":
-        run.paused.update(open_names)
-        run.withdraw(open_names)
+        commands.paused.update(open_names)
+        commands.withdraw(open_names)
     elif request.verb == "resume":
-        run.paused.difference_update(open_names)
-        run.resume(open_names)
+        commands.paused.difference_update(open_names)
+        commands.resume(open_names)
     else:
-        commands = run.graph.commands
+        by_name = commands.graph.commands
         for name in open_names:
-            commands[name] = msgspec.structs.replace(commands[name], priority=request.priority)
-        run.withdraw([name for name in open_names if run.graph.states[name] != WAITING])
+            by_name[name] = msgspec.structs.replace(by_name[name], priority=request.priority)
+        commands.withdraw([name for name in open_names if commands.graph.states[name] != WAITING])
     return Answer(True, f"{_counted(len(open_names))} {_DONE[request.verb]}")
 
 
-def _add(run: Ends, request: Request) -> Answer:
+def _add(commands: Commands, request: Request) -> Answer:
     # Names of their own, or the second line would have the name of the batch's second. The same file has the same names
     # again: a later run to which it is added knows what has been done.
     prefix = re.sub(r"[^A-Za-z0-9_]", "_", Path(request.file).stem) + "-"
     groups, problems = read_batch(request.text, request.form, {}, request.folder, prefix)
-    problems += wrong_names(groups, run.graph)
+    problems += wrong_names(groups, commands.graph)
     problems += [] if is_refused(problems) else infeasible_here(groups)
     if is_refused(problems):
         return Answer(
             False, "\n".join(problem.shown(request.file) for problem in sorted(problems) if not problem.is_note)
         )
-    run.add_groups(groups)
+    commands.add_groups(groups)
     return Answer(True, f"{_counted(sum(len(group.commands) for group in groups))} added")
 
 

@@ -1,6 +1,6 @@
 """The coordinator's side of a batch that several jobs run: its files, its turns, and its own part of the commands.
 
-As long as no other job has joined, none of this is used: all commands go to the scheduler of this job.
+It is made when another job joins. As long as none has, all commands go to the scheduler of this job.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import msgspec
 
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.coordinator_turns import Leading
-from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
+from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, take
-from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work, fits
-from mpi_runtime.batch.file.model import Command, Demand
+from mpi_runtime.batch.elastic.records import Closed, Offer, Status, Stop, Work, fits, request_of
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.history.batch_history import Ended, notes_in
 from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.run.capacity import node_resources
-from mpi_runtime.batch.run.events import TURN_S, Place
+from mpi_runtime.batch.run.running import TURN_S, Place
 from mpi_runtime.files import claim
 from mpi_runtime.slurm import allocation
 
@@ -35,31 +35,13 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def request_of(demand: Demand, ranks: int = 1) -> Request:
-    """The resources of an alternative, of all ranks together, for the decisions of the coordinator."""
-    return tuple(sorted((name, ranks * amount) for name, amount in demand.amounts().items() if amount))
-
-
 def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: int) -> Work:
     """What jobs are offered."""
-    first, *others = [request_of(one, command.ranks) for one in command.demands()]
+    limit_s = command.limit_s() if command.expect is None else None
+    together = "\n".join(getattr(command, stream) for stream in command.appends)
     return Work(
-        number,
-        command.name,
-        key,
-        msgspec.msgpack.encode(command),
-        first,
-        seconds,
-        command.time_limit + command.grace if command.time_limit is not None and command.expect is None else 0.0,
-        (-command.priority, -path_us),
-        together="\n".join(getattr(command, stream) for stream in command.appends),
-        group=command.group,
-        group_limit=command.group_limit,
-        path_us=path_us,
-        ranks=command.ranks,
-        ranks_per_node=command.ranks_per_node,
-        others=tuple(others),
-        shares=tuple((name, amount, command.batch_resources[name]) for name, amount in command.shares.items()),
+        *(number, command.name, key, msgspec.msgpack.encode(command), request_of(command, command.ranks), seconds),
+        *(limit_s or 0.0, (-command.priority, -path_us), 0, together),
     )
 
 
@@ -88,69 +70,57 @@ class Statuses:
 
 
 class Sharing:
-    """This job as the coordinator."""
+    """This job as the coordinator of others."""
 
     def __init__(
         self,
         journal: BatchJournal,
-        start: Callable[[Work, float], None],
         expected_s: Callable[[str], float],
         end_s: float | None,
+        begun: Mapping[int, Work],
         place: Place | None,
     ) -> None:
-        """Begin without other jobs; `place`: if this job was a member before.
+        """Share the commands from now on.
 
-        `start` submits a command to the scheduler of this job, with the time, in seconds since 1970, after which it
-        must not begin. `expected_s`: how long a command takes, by its name, as far as is known. After `end_s` this job
-        starts nothing more; None: not known.
-        """
-        self.token = os.urandom(8).hex() if place is None else place.member.token
-        self.is_on = False
-        """Whether there are other jobs, or were."""
-        self.problem = ""
-        """Why the files of the jobs cannot be read or written at present; empty: they can."""
-        self._journal = journal
-        self._start = start
-        self._expected_s = expected_s
-        self._end_s = end_s
-        self._files: JobFiles | None = None if place is None else place.files
-        self._member = Member(self.token, tuple(node_resources())) if place is None else place.member
-        self._turned_s = 0.0
-
-    def must_begin(self) -> bool:
-        """Whether another job has joined."""
-        return not self.is_on and any(name.startswith(MEMBER) for name in self._journal.names)
-
-    def begin(self, running: Mapping[int, Work]) -> None:
-        """Share the commands from now on; `running`: those in the scheduler of this job.
+        Args:
+            journal: of the batch.
+            expected_s: how long a command takes, by its name, as far as is known.
+            end_s: when this job starts nothing more, in seconds since 1970; None: not known.
+            begun: the commands in the scheduler of this job, by number.
+            place: if this job was a member before.
 
         Raises:
             OSError: the files cannot be made.
         """
-        self.statuses = Statuses(self.token, self._journal, self._end_s)
-        if self._files is None:
-            files = JobFiles(self._journal.path, self.token, notes_in)
-            files.make(self.statuses.next())
-            self._files = files
-        self._files.epoch = self._journal.epoch
-        self.coordinator = Coordinator(self._journal.epoch, lambda work: self._expected_s(work.name))
-        for ended in self._journal.history.all_ends:
+        self.problem = ""
+        """Why the files of the jobs cannot be read or written at present; empty: they can."""
+        self._journal = journal
+        own = Member(os.urandom(8).hex(), tuple(node_resources())) if place is None else place.member
+        self._member = own
+        self._statuses = Statuses(own.token, journal, end_s)
+        if place is None:
+            self._files = JobFiles(journal.path, own.token, notes_in)
+            self._files.make(self._statuses.next())
+        else:
+            self._files = place.files
+        self._files.epoch = journal.epoch
+        self.coordinator = Coordinator(journal.epoch, lambda work: expected_s(work.name))
+        for ended in journal.history.all_ends:
             self.coordinator.ended(ended.number)
-        self._leading = Leading(self._files, self.coordinator, self.token, boot_clock)
-        own = self._member
+        self._leading = Leading(self._files, self.coordinator, own.token, boot_clock)
+        self._turned_s = 0.0
         own.new_coordinator()
-        ends_s = None if self._end_s is None else self._end_s - time.time() + boot_clock()
-        self.coordinator.joined(self.token, own.nodes, ends_s)
+        ends_s = None if end_s is None else end_s - time.time() + boot_clock()
+        self.coordinator.joined(own.token, own.nodes, ends_s)
         self.coordinator.returned(own.given_back, map(own.slices.__getitem__, own.given_back))
-        if running:
-            offer = Offer(f"{self._journal.epoch}-0", self.token, tuple(running.values()))
+        if begun:
+            offer = Offer(f"{journal.epoch}-0", own.token, tuple(begun.values()))
             self._files.make_name(offer.slice)
             self._leading.write(offer)
             self.coordinator.begun(offer)
-            for work in running.values():
+            for work in begun.values():
                 own.adopt(work)
                 own.slices[work.number] = offer.slice
-        self.is_on = True
 
     def recover(self, is_strict: bool) -> dict[str, Work]:
         """Read what earlier coordinators have offered; return the works that have not ended, by name.
@@ -176,9 +146,8 @@ class Sharing:
 
     def ended(self, number: int) -> None:
         """A command has ended in this job."""
-        if self.is_on:
-            self.coordinator.ended(number)
-            self._member.ended(number)
+        self.coordinator.ended(number)
+        self._member.ended(number)
 
     def returned(self, number: int) -> None:
         """A command was withdrawn from the scheduler of this job: it may be offered to another."""
@@ -189,14 +158,17 @@ class Sharing:
         """A command came too late to its turn in this job: it is submitted again, unless another job has it."""
         self._member.not_begun(number)
 
-    def turn(self, checked_s: float) -> list[Ended]:
-        """Act if it is time to; return the ends in other jobs. `checked_s`: when this job was known to coordinate."""
-        if not self.is_on or time.monotonic() - self._turned_s < TURN_S:
-            return []
+    def turn(self, checked_s: float) -> tuple[list[tuple[Work, float]], list[Ended]]:
+        """Act if it is time to. Return what this job is to start, and the ends in other jobs.
+
+        Each start has the time, in seconds since 1970, after which the command must not begin. `checked_s`: when this
+        job was known to coordinate.
+        """
+        if time.monotonic() - self._turned_s < TURN_S:
+            return [], []
         self._turned_s = time.monotonic()
-        assert self._files is not None
         with contextlib.suppress(OSError):  # its successor reads offers and records
-            self._files.write_status(self.statuses.next())
+            self._files.write_status(self._statuses.next())
         for offer in self._leading.turn():
             self._member.offered(offer)
         self.problem = self._leading.problem
@@ -204,18 +176,12 @@ class Sharing:
         self.problem = take(self._files, self._member) or self.problem
         overdue = self._member.overdue(boot_clock())
         self.coordinator.returned(overdue, map(self._member.slices.__getitem__, overdue))
-        for work in self._member.start():
-            self._start(work, checked_s + LEASE_S)
-        return self._ended()
+        return [(work, checked_s + LEASE_S) for work in self._member.start()], self._ended()
 
     def _ended(self) -> list[Ended]:
         ended, self._leading.ended = self._leading.ended, []
         self._member.stop([one.number for one in ended])  # the caller ends those that it has started
         return ended
-
-    def withdraw(self, number: int) -> bool:
-        """Take back a command that no job has been offered; return whether this was one."""
-        return self.is_on and self.coordinator.withdraw(number)
 
     def stop(self, numbers: tuple[int, ...]) -> None:
         """End these commands in all jobs."""
@@ -226,11 +192,11 @@ class Sharing:
 
     def others(self) -> list[Status]:
         """The other jobs that take part."""
-        return self._leading.members() if self.is_on else []
+        return self._leading.members()
 
     def stuck(self) -> tuple[str, bool]:
         """Why nothing runs in any job though commands wait, in words, and whether more time would help."""
-        works = self.coordinator.stuck() if self.is_on else []
+        works = self.coordinator.stuck()
         if not works:
             return "", False
         members = self.coordinator.members.values()
@@ -242,8 +208,6 @@ class Sharing:
 
     def close(self, exit_code: int) -> None:
         """Announce the end of the batch to the other jobs, and wait a little until they have read it."""
-        if not self.is_on:
-            return
         self._leading.write(Closed(exit_code))
         limit_s = time.monotonic() + CLOSING_S
         while self.others() and time.monotonic() < limit_s:
@@ -254,7 +218,6 @@ class Sharing:
 
     def leave(self) -> None:
         """Write nothing more."""
-        if self._files is not None:
-            with contextlib.suppress(OSError):  # it counts as lost a little later
-                self._files.write_status(self.statuses.next(is_leaving=True))
-            self._files.close()
+        with contextlib.suppress(OSError):  # it counts as lost a little later
+            self._files.write_status(self._statuses.next(is_leaving=True))
+        self._files.close()

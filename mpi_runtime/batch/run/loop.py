@@ -1,53 +1,80 @@
-"""The loop of a batch: submits ready commands, handles ends, and reads commands that arrive meanwhile."""
+"""The loop of a batch: starts ready commands, handles ends, and reads commands that arrive meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history import submitted
 from mpi_runtime.batch.history.batch_history import Planning
-from mpi_runtime.batch.history.graph import DONE, FAILED, SKIPPED, STARTED, WAITING
-from mpi_runtime.batch.history.outputs import is_full, tail
+from mpi_runtime.batch.history.graph import FAILED, SKIPPED
+from mpi_runtime.batch.history.outputs import Archive, forget_start
 from mpi_runtime.batch.history.requests import Answer, answer, pending
-from mpi_runtime.batch.history.results import CommandResult, shortened
-from mpi_runtime.batch.run import events
+from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.run.capacity import capacities, node_resources
+from mpi_runtime.batch.run.commands import Commands, Setting
 from mpi_runtime.batch.run.control import perform
-from mpi_runtime.batch.run.ends import Ends
-from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
-from mpi_runtime.batch.show.overview import duration, in_lines, overview
+from mpi_runtime.batch.run.progress import Progress
+from mpi_runtime.batch.run.running import (
+    DRAIN_S,
+    LOOK_S,
+    TIME_IS_OVER,
+    TURN_S,
+    CommandEnded,
+    EndOfLines,
+    Event,
+    Interrupted,
+    Late,
+    Line,
+    begun_here,
+    ctrl_c_as_event,
+)
+from mpi_runtime.batch.run.stream import Stream
+from mpi_runtime.batch.show.overview import duration
 from mpi_runtime.extend import ask
 from mpi_runtime.slurm.commands import SlurmError
+from mpi_runtime.util.streams import together
 
-PROGRESS_S = 10.0
-FAILURES_SHOWN = 10
+SUBMITTED_MAX = 1000
+"""How many commands are submitted, in about 0.1 s, before events are handled."""
+IDLE_S = 60.0
+"""How long nothing runs in any job until a coordinator gives up, though commands wait for room."""
 
 
-class BatchRun(Ends):
+class BatchRun:
     """One batch while it runs."""
 
-    def __init__(self, setting: events.Setting) -> None:
-        super().__init__(setting)
-        self.refused = 0
-        """Lines of a stream with problems."""
-        self._start_s = time.time()
-        self._begin_s = self._said_s = time.monotonic()
-        self._looked_s = self._begin_s - events.LOOK_S + events.TURN_S
+    def __init__(self, setting: Setting) -> None:
+        self.is_interrupted = self.is_late = False
+        """Whether Ctrl-C ended it, or the end of the job's time."""
+        self.is_hopeless = False
+        """Whether another job of the same length could start none of the remaining commands."""
+        self._setting, self._say, self._journal = setting, setting.say, setting.journal
+        self._commands = Commands(setting)
+        self._graph = self._commands.graph
+        self._progress = Progress(setting, self._graph)
+        self._archive = Archive(setting.directory) if setting.is_packed else None
         self._stream: Stream | None = None
+        self._is_partial = False
+        """Whether a command that was not selected has never ended."""
         self._names_seen: list[str] = []
+        self._start_s = time.time()
+        self._busy_s = time.monotonic()
+        self._looked_s = self._busy_s - LOOK_S + TURN_S
+        self._ends_s = math.inf
+        """When commands that still run are ended."""
 
     def run(
         self,
         groups: Sequence[Group],
         stream: Iterable[str] | None = None,
-        defaults: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, object] | None = None,
         source: str = "",
     ) -> int:
         """Run all commands to their end.
@@ -65,100 +92,152 @@ class BatchRun(Ends):
         Raises:
             OSError: the journal cannot be written.
         """
-        history = self._journal.history
-        was_open = history.is_open
+        commands, running = self._commands, self._commands.running
+        was_open = self._journal.history.is_open
         self._journal.plan(self._planning(groups, source))
         self._continue_controls()
-        self._add(groups)
+        commands.add(groups)
         if self._journal.is_successor:
-            self._recover()
-        elif self._setting.idle_s is not None or self._has_shares:
-            self._sharing.begin({})
+            commands.recover()
+        elif self._setting.idle_s is not None or commands.has_shares:
+            commands.begin_sharing({})
         if stream is not None:
-            self._stream = Stream(self._events, defaults or {}, node_resources())
+            self._stream = Stream(running.put, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
-        with events.ctrl_c_as_event(self._events):
-            self._submit_ready()
+        with ctrl_c_as_event(running.put):
+            self._start_ready()
             while self._handle_requests() or not self._is_over():
                 self._look()
                 self._turn()
-                self._handle_events(0.0 if self._ready else events.TURN_S)
-                self._show()
-                self._submit_ready()
+                for event in running.take(0.0 if commands.has_ready() else TURN_S):
+                    self._handle(event)
+                self._progress.show()
+                self._start_ready()
         self._turn()
-        self._report()
+        self._progress.report()
+        return self._end_batch(was_open)
+
+    def _end_batch(self, was_open: bool) -> int:
+        """Record the end of the batch, unless something is left of it, and leave it. Return the exit code."""
+        counts, sharing = self._graph.counts, self._commands.sharing
         is_cut = self.is_late or self.is_interrupted
-        is_left = is_cut and bool(self.graph.counts[SKIPPED] or self._stream is not None)
-        code = int(bool(self.graph.counts[FAILED] or self.graph.counts[SKIPPED] or self.refused))
+        is_left = is_cut and bool(counts[SKIPPED] or self._stream is not None)
+        code = int(bool(counts[FAILED] or counts[SKIPPED] or self._progress.refused))
         if not is_left:
             if not (was_open and self._is_partial):
-                self._journal.finished(code, submitted.noted(self._directory))
+                self._journal.finished(code, submitted.noted(self._setting.directory))
                 self._journal.turn()
-            self._sharing.close(code)
+            if sharing is not None:
+                sharing.close(code)
             self._cancel_jobs()
-        self._sharing.leave()
+        if sharing is not None:
+            sharing.leave()
         if self.is_interrupted:
             return 130
-        return events.TIME_IS_OVER if self.is_late and is_left else code
+        return TIME_IS_OVER if self.is_late and is_left else code
 
     def _planning(self, groups: Sequence[Group], source: str) -> Planning:
         """What this run is to do. It continues a batch that was not finished, and begins any other."""
-        history = self._journal.history
+        history, selection = self._journal.history, self._setting.selection
         since = history.since if self._journal.continues else history.number
         failed_since = history.failed_since
-        if failed_since is None or not (self._journal.continues or (history.is_open and not self._selection.is_retry)):
+        if failed_since is None or not (self._journal.continues or (history.is_open and not selection.is_retry)):
             failed_since = since
-        return Planning(groups, capacities(), True, source, self._selection, since, failed_since, self._journal.life)
+        return Planning(groups, capacities(), True, source, selection, since, failed_since, self._journal.life)
 
     def _continue_controls(self) -> None:
         """Keep commands cancelled and paused that were in an earlier run of this batch."""
         controls = self._journal.history.controls
-        self.paused.update(name for name, what in controls.items() if what == "pause")
+        self._commands.paused.update(name for name, what in controls.items() if what == "pause")
         counts = Counter(controls.values())
         words = (("cancel", "cancelled"), ("pause", "paused"))
         parts = [f"{counts[what]} {word}" for what, word in words if counts[what]]
         if parts and not self._journal.is_successor:
             self._say(f"requests to earlier runs still count, because the batch was not finished: {', '.join(parts)}")
 
+    def end_in_time(self) -> None:
+        """Start nothing more, and end: the job's time is nearly over. For all threads."""
+        self._commands.running.put(Late())
+
     def give_up(self) -> None:
         """Another job has taken the batch over: end what runs here, and record what has ended."""
         self.is_late = True
-        self._sharing.is_on = False
+        sharing, self._commands.sharing = self._commands.sharing, None
         self._journal.lose_claim()
-        self.graph.stop()
-        self._drain()
-        self._sharing.leave()
+        self._graph.stop()
+        self._commands.running.drain(self._handle)
+        if sharing is not None:
+            sharing.leave()
 
     def _is_over(self) -> bool:
-        is_open = self._stream is not None and not self.graph.is_stopped
-        return not is_open and self.graph.is_over()
+        is_open = self._stream is not None and not self._graph.is_stopped
+        return not is_open and self._graph.is_over()
 
-    def _show(self) -> None:
-        if self._setting.live is not None:
-            self._setting.live.show(self._shown)
-        elif time.monotonic() - self._said_s >= PROGRESS_S:
-            self._said_s = time.monotonic()
-            self._say(self._progress())
+    def _start_ready(self) -> None:
+        """Start the commands that may start and are not done, in few messages. Those that are done make others ready.
+
+        Not all of a long list at once, so that ends are recorded and Ctrl-C is handled meanwhile.
+        """
+        with together():
+            for _ in range(SUBMITTED_MAX):
+                command = self._commands.next_ready()
+                if command is None:
+                    break
+                self._start_unless_done(command)
+        if not self._commands.has_ready():
+            self._progress.report_before()
+
+    def _start_unless_done(self, command: Command) -> None:
+        name, history, selection = command.name, self._journal.history, self._setting.selection
+        key, after = self._journal.key_of(command)
+        known = self._journal.known_end(command, key, after)
+        is_done = known is not None and known.result.is_success
+        is_named = name in selection.again
+        counts = known is not None and (not is_named or known.number > history.since)
+        if self._commands.is_given(name):
+            pass  # a job has begun it, and this one has taken the place of the coordinator
+        elif known is not None and counts and is_done:
+            self._progress.done_before += 1
+            self._journal.settled(name, key, known.number)
+            self._graph.end(name, True)
+        elif selection.only is not None and name not in selection.only:
+            self._progress.left_out += 1
+            self._is_partial = self._is_partial or known is None
+            self._journal.settled(name, key, known.number if known is not None else after)
+            self._graph.end(name, True)
+        elif known is not None and counts and history.stays_failed(known):
+            self._progress.failed_before += 1
+            self._progress.failures.append(known.result)
+            self._journal.settled(name, key, known.number)
+            self._fail(name)
+        elif history.controls.get(name) == "cancel":
+            self._graph.cancelled(name)
+        else:
+            if not command.rerun and is_named and not self._journal.continues:
+                forget_start(self._setting.directory, name, key)
+            self._commands.submit(command, key)
 
     def _look(self) -> None:
         """Ask the scheduler where commands run, and record it: the driver submits them without knowing."""
-        if time.monotonic() - self._looked_s < events.LOOK_S or not self._running:
+        commands = self._commands.running
+        if time.monotonic() - self._looked_s < LOOK_S or not commands.by_number:
             return
         self._looked_s = time.monotonic()
         running = ask("running")
         for id, host, for_us in running:
-            if id in self._names:
-                self._journal.placed(self._names[id], host, time.time() - for_us / 1e6)
+            if name := commands.name_of(id):
+                self._journal.placed(name, host, time.time() - for_us / 1e6)
         if not running and self._stream is None and not self.is_late:
             self._end_if_nothing_can_start()
 
     def _end_if_nothing_can_start(self) -> None:
         """End the batch if nothing runs and each remaining command takes longer than the rest of the job's time."""
         found = ask("late")
-        if sum(count for _, count, _ in found["calls"]) < len(self._running):
+        running = self._commands.running
+        if sum(count for _, count, _ in found["calls"]) < len(running.by_number):
             return
-        if not self._running.keys() >= {*self._given.values()}:
-            self._return(self._running.values())  # another job may have the time, and this one for others
+        if not self._commands.are_all_here():
+            running.give_back(running.by_number.values())  # another job may have the time, and this one for others
             return
         name, _, least_us = min(found["calls"], key=lambda one: one[2])
         end_s = found["end_us"] / 1e6
@@ -174,33 +253,97 @@ class BatchRun(Ends):
         )
         self._stop()
 
-    def _shown(self) -> list[str]:
-        now = time.time()
-        found = overview(self._journal.history, now, True)
-        return in_lines(os.path.basename(self._directory), found, "this process", now)
-
-    def _handle(self, what: str, name: Any, value: Any) -> None:
-        if what == events.ENDED:
-            self._end(name, value)
-        elif what == events.INTERRUPTED:
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, CommandEnded):
+            self._end(event)
+        elif isinstance(event, Interrupted):
             self.is_interrupted = True
             self._say("interrupted: ending what runs; Ctrl-C once more ends at once")
             self._stop()
-        elif what == events.LATE:
+        elif isinstance(event, Late):
             self.is_late = True
             self._say("SIGTERM or the end of the job's time: ending what runs; the same line continues later")
-            running = {id for id, _, _ in ask("running")}
-            self._stop(running)
-            self._ends_s = time.monotonic() + events.DRAIN_S
-        elif what == END_OF_LINES:
+            self._stop(begun_here())
+            self._ends_s = time.monotonic() + DRAIN_S
+        elif isinstance(event, EndOfLines):
             self._stream = None
         elif self._stream is not None:
-            group, problems = self._stream.group_of(value, name, self.graph)
-            self.refused += group is None and bool(problems)
-            for problem in problems:
-                self._say(problem.shown("-"))
-            if group is not None:
-                self.add_groups([group])
+            self._add_line(event, self._stream)
+
+    def _add_line(self, line: Line, stream: Stream) -> None:
+        group, problems = stream.group_of(line.text, line.number, self._graph)
+        self._progress.refused += group is None and bool(problems)
+        for problem in problems:
+            self._say(problem.shown("-"))
+        if group is not None:
+            self._commands.add_groups([group])
+
+    def _end(self, event: CommandEnded) -> None:
+        found = self._commands.end(event, self.is_late)
+        if found is None:
+            return
+        command, one, result = found
+        packed = None
+        if self._archive is not None and not command.stdout and result.stdout:
+            packed = self._archive.take(result.stdout)
+        self._journal.ended(command, one.key, result, one.number, packed)
+        if self._commands.has_ended(one):
+            self._settle(result)
+
+    def _settle(self, result: CommandResult) -> None:
+        """A command has ended, in this job or in another."""
+        self._progress.cpu_time += result.cpu_time
+        if result.is_success:
+            self._commands.note_success(result)
+        else:
+            self._turn()
+            self._progress.note_failure(result)
+            self._fail(result.name)
+
+    def _fail(self, name: str) -> None:
+        """A command has failed, now or before: this may stop the batch."""
+        was_stopped = self._graph.is_stopped
+        self._graph.end(name, False)
+        failures = len(self._progress.failures)
+        if self._graph.is_stopped and not was_stopped:
+            self._say(f"stopped: {name} failed, and its on_failure is stop")
+            self._stop()
+        elif not was_stopped and failures > self._setting.failures_max:
+            self._say(f"stopped: {failures} have failed, which is more than --max-failures")
+            self._stop()
+
+    def _turn(self) -> None:
+        """Write the journal, take part in what all jobs do, then remove the outputs that are recorded as archived."""
+        if time.monotonic() > self._ends_s:
+            self._ends_s = math.inf
+            self._stop()
+        self._journal.turn()
+        for ended in self._commands.turn():
+            if self._commands.has_ended_elsewhere(ended):
+                self._settle(ended.result)
+        if self._commands.sharing is not None:
+            self._commands.running.return_expired()
+        self._end_if_nothing_fits()
+        if self._archive is not None:
+            self._archive.remove_taken()
+
+    def _end_if_nothing_fits(self) -> None:
+        """End this job's part if for long no job had anything to do, though commands wait."""
+        why, is_for_time = self._commands.stuck()
+        patience_s = IDLE_S if self._setting.idle_s is None else self._setting.idle_s
+        if is_for_time and self._commands.sharing is not None and not self._commands.sharing.others():
+            patience_s = LOOK_S  # waiting makes it worse
+        if not why or self.is_late or self._graph.is_stopped:
+            self._busy_s = time.monotonic()
+        elif time.monotonic() - self._busy_s > patience_s:
+            self._say(f"no job can run what is left: {why}; the same line continues where there is room")
+            self.is_late = True
+            self.is_hopeless = not is_for_time
+            self._stop()
+
+    def _stop(self, but: Collection[bytes] = ()) -> None:
+        """Start no further command, and end those that run, except these calls. Others continue without this job."""
+        self._commands.stop(but, is_everywhere=not (self.is_late or self.is_interrupted))
 
     def _handle_requests(self) -> bool:
         """Do what users have requested since the last look; return whether there was anything."""
@@ -212,7 +355,7 @@ class BatchRun(Ends):
         for token, request in found:
             reply = Answer(False, "the request cannot be read: it is of another version")
             if request is not None:
-                reply = perform(self, request)
+                reply = perform(self._commands, request)
                 if reply.is_done:
                     self._say(f"requested: {request.verb} {' '.join(request.names)}".rstrip() + f": {reply.words}")
             self._journal.turn()
@@ -223,34 +366,6 @@ class BatchRun(Ends):
     def _cancel_jobs(self) -> None:
         """Cancel jobs that still wait in the queue for this batch: nothing is left for them."""
         try:
-            submitted.cancel(self._directory)
+            submitted.cancel(self._setting.directory)
         except (OSError, SlurmError) as error:
             self._say(f"jobs of this batch that still wait in the queue cannot be cancelled: {error}")
-
-    def _progress(self) -> str:
-        counts = self.graph.counts
-        parts = [f"{counts[DONE] - self.left_out} of {len(self.graph.commands)} done"]
-        parts += [f"{self.done_before} of them before"] if self.done_before else []
-        words = ((FAILED, "failed"), (SKIPPED, "skipped"), (STARTED, "running or ready"), (WAITING, "waiting"))
-        parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
-        parts += [f"{self.left_out} left out"] if self.left_out else []
-        return f"{', '.join(parts)}; {time.monotonic() - self._begin_s:.0f} s"
-
-    def _report(self) -> None:
-        for result in self.failures[:FAILURES_SHOWN]:
-            for line in self._shown_failure(result):
-                self._say(line)
-        if len(self.failures) > FAILURES_SHOWN:
-            self._say(f"--- and {len(self.failures) - FAILURES_SHOWN} more have failed")
-        if self.failures and is_full(self._directory):
-            self._say(f"--- the disk of {self._directory}/ is full: they may have failed for want of room")
-        refused = f"; lines refused: {self.refused}" if self.refused else ""
-        self._say(f"{self._progress()}, {self._cpu_time:.1f} s of CPU time{refused}; output in {self._directory}/")
-
-    def _shown_failure(self, result: CommandResult) -> list[str]:
-        """The lines about a failed command, with the end of its output."""
-        ended = self._journal.history.ends.get(result.name)
-        place = ended.packed if ended is not None and ended.result is result else None
-        lines = [f"--- {result.name}: {result.ending()}", f"    {shortened(result.command)}"]
-        lines += [f"    {os.path.relpath(result.stdout)}:"] if result.stdout and place is None else []
-        return lines + [f"    | {line}" for line in tail(self._directory, result, place)]

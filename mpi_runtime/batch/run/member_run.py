@@ -7,11 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
-import mpi_runtime
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import Belonging
@@ -19,18 +17,29 @@ from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.history.batch_history import MEMBER, Planning, notes_in
 from mpi_runtime.batch.history.journal import BatchJournal
-from mpi_runtime.batch.run import events
 from mpi_runtime.batch.run.capacity import capacities
 from mpi_runtime.batch.run.coordinator_run import Statuses, boot_clock
+from mpi_runtime.batch.run.running import (
+    DRAIN_S,
+    TIME_IS_OVER,
+    TURN_S,
+    CommandEnded,
+    Event,
+    Interrupted,
+    Late,
+    Place,
+    Running,
+    Trouble,
+    ctrl_c_as_event,
+)
 from mpi_runtime.errors import JournalError, TaskCancelledError
-from mpi_runtime.extend import Outcome
 from mpi_runtime.files.claim import Claim
 
 PROGRESS_S = 10.0
 _commands = msgspec.msgpack.Decoder(Command)
 
 
-class MemberRun(events.Commands):
+class MemberRun:
     """This job as a member."""
 
     def __init__(self, directory: str, say: Callable[[str], None], idle_s: float, end_s: float | None) -> None:
@@ -41,8 +50,10 @@ class MemberRun(events.Commands):
         """
         self.has_run = self.is_late = False
         """Whether it has run a command; whether the end of its time has ended it."""
-        super().__init__(events.Setting(directory, say, BatchJournal(directory, role=MEMBER)))
-        self._idle_s = idle_s
+        self._journal = BatchJournal(directory, role=MEMBER)
+        self._directory, self._say, self._idle_s = directory, say, idle_s
+        self._running = Running(directory)
+        self._trouble = Trouble(say)
         self._journal.plan(Planning([], capacities(), is_new=False))
         token = os.urandom(8).hex()
         self._files = JobFiles(self._journal.path, token, notes_in)
@@ -58,21 +69,25 @@ class MemberRun(events.Commands):
         self._election: threading.Thread | None = None
         self._claim: Claim | None = None
 
-    def run(self) -> int | events.Place:
+    def end_in_time(self) -> None:
+        """Start nothing more, and end: the job's time is nearly over. For all threads."""
+        self._running.put(Late())
+
+    def run(self) -> int | Place:
         """Take part until the batch has ended, or this job must end.
 
         Returns:
             The exit code; or the place of the coordinator, if that is gone and this job takes it.
         """
-        with events.ctrl_c_as_event(self._events):
+        with ctrl_c_as_event(self._running.put):
             while True:
                 problem = self._write()
                 turn = self._belonging.turn(
                     self._statuses.next(not problem and self._leave_s is None), not problem and self._leave_s is None
                 )
                 self._trouble.note(problem or self._belonging.problem, time.monotonic())
-                for number in self._running.keys() & turn.end:
-                    mpi_runtime.cancel(self._running[number].ref)
+                for number in turn.end:
+                    self._running.cancel(number)
                 now_s = time.time() - boot_clock()
                 for number, until_s in turn.start:
                     self._start(self._member.started[number], until_s + now_s)
@@ -90,12 +105,14 @@ class MemberRun(events.Commands):
                         return self._succeed(self._claim)
                 if (code := self._end_if_due()) is not None:
                     return self._leave(code)
-                self._handle_events(events.TURN_S)
+                for event in self._running.take(TURN_S):
+                    self._handle(event)
                 if self._leave_s is None:
-                    self._return_expired()
+                    self._running.return_expired()
                 if time.monotonic() - self._said_s >= PROGRESS_S:
                     self._said_s = time.monotonic()
-                    self._say(f"{self._done} commands were done by this job, {len(self._running)} are running or ready")
+                    left = len(self._running.by_number)
+                    self._say(f"{self._done} commands were done by this job, {left} are running or ready")
 
     def _elect(self) -> None:
         """Try to take the place of the coordinator. This takes ten seconds if it is not known to be dead."""
@@ -106,23 +123,24 @@ class MemberRun(events.Commands):
         except OSError as error:
             self._say(f"the coordinator of the batch is gone, and its place cannot be taken: {error.strerror or error}")
 
-    def _succeed(self, claim: Claim) -> events.Place:
+    def _succeed(self, claim: Claim) -> Place:
         self._say("the coordinator of the batch is gone: this job takes its place")
         self._write()
         self._journal.close()
-        return events.Place(claim, self._events, self._running, self._member, self._files)
+        return Place(claim, self._running, self._member, self._files)
 
     def _end_if_due(self) -> int | None:
         """The exit code, if this job is to leave now."""
-        is_hindered = bool(self._trouble.problem) and not self._running
+        left = self._running.by_number
+        is_hindered = bool(self._trouble.problem) and not left
         if not self._member.is_idle() and not is_hindered:
             self._busy_s = time.monotonic()
         if self._leave_s is not None:
-            if self._running and time.monotonic() < self._leave_s:
+            if left and time.monotonic() < self._leave_s:
                 return None
-            if self._running:
+            if left:
                 self._end_all()
-            return 130 if self._is_interrupted else events.TIME_IS_OVER
+            return 130 if self._is_interrupted else TIME_IS_OVER
         if time.monotonic() - self._busy_s > self._idle_s:
             why, problem = f"nothing to do for {self._idle_s:g} s", self._trouble.problem
             self._say(f"{why}{problem and ', and '}{problem}: this job leaves the batch")
@@ -131,8 +149,8 @@ class MemberRun(events.Commands):
 
     def _end_all(self) -> None:
         """End what runs, and give it back."""
-        numbers = tuple(self._running)
-        self._drain()
+        numbers = tuple(self._running.by_number)
+        self._running.drain(self._handle)
         left = [number for number in numbers if number in self._member.started]
         self._journal.returned(left, self._member.slices, True)
 
@@ -148,43 +166,44 @@ class MemberRun(events.Commands):
 
     def _start(self, work: Work, until_s: float) -> None:
         self.has_run = True
-        if work.number in self._running:  # it ends here, because others had it meanwhile
+        if work.number in self._running.by_number:  # it ends here, because others had it meanwhile
             self._member.not_begun(work.number)
             return
-        self._run(_commands.decode(work.command), work.key, work.number, work.path_us, until_s, work.attempt)
+        command = _commands.decode(work.command)
+        self._journal.began(command.name, work.number)
+        self._running.start(command, work.key, work.number, work.path_us, until_s, work.attempt)
 
-    def _handle(self, what: str, name: Any, value: Any) -> None:
-        if what == events.ENDED:
-            self._end(name, value)
-        elif what == events.INTERRUPTED:
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, CommandEnded):
+            self._end(event)
+        elif isinstance(event, Interrupted):
             self._is_interrupted = True
             self._leave_s = 0.0
             self._say("interrupted: this job ends what it runs, and leaves the batch; others continue")
-        elif what == events.LATE and self._leave_s is None:
+        elif isinstance(event, Late) and self._leave_s is None:
             self.is_late = True
-            self._leave_s = time.monotonic() + events.DRAIN_S
+            self._leave_s = time.monotonic() + DRAIN_S
             self._say("SIGTERM or the end of the job's time: this job leaves the batch")
 
-    def _end(self, number: int, outcome: Outcome[bytes]) -> None:
-        if events.is_doubtful(outcome) and self._is_held_back(number, outcome):
+    def _end(self, event: CommandEnded) -> None:
+        one = self._running.ended(event)
+        if one is None:
             return
-        one = self._running.pop(number)
+        number, error = event.number, event.outcome.exception()
         work = self._member.started.get(number)
-        error = outcome.exception()
-        # With this job, by a signal to all its processes.
-        was_ended = self._leave_s is not None and events.is_doubtful(outcome)
+        was_ended = self._leave_s is not None and one.is_doubted  # with this job, by a signal to all its processes
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(number)
             if one.is_returned and work is not None:
                 self._give_back([number])
             return
-        if error is None and not outcome.result():
+        if error is None and not event.outcome.result():
             self._member.not_begun(number)
             return
         self._member.ended(number)
         command = _commands.decode(work.command)
-        result = self._result(command, one, outcome)
+        result = self._running.result(command, one, event.outcome)
         self._journal.ended(command, one.key, result, number)
         self._done += result.is_success
         if not result.is_success:

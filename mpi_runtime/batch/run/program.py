@@ -17,7 +17,6 @@ import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -178,7 +177,7 @@ def _spawn(words: list[str], env: Mapping[str, str], cwd: str, streams: tuple[in
         process.returncode = 0  # so that subprocess does not wait for it
         return process.pid
     # As subprocess does: signals that Python ignores, such as SIGPIPE, are not ignored in the command.
-    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
+    actions: list[tuple[object, ...]] = [(os.POSIX_SPAWN_DUP2, stdout, 1), (os.POSIX_SPAWN_DUP2, stderr, 2)]
     if stdin >= 0:
         actions.append((os.POSIX_SPAWN_DUP2, stdin, 0))
     else:

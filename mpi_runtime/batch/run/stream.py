@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, TextIO
+from typing import TextIO
 
-from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, Problem, is_refused
-from mpi_runtime.batch.file.json import read_json_line
+from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, Problem, is_refused, read_json_line
 from mpi_runtime.batch.file.parse import Group, read_entry
 from mpi_runtime.batch.history.graph import Graph, wrong_names
 from mpi_runtime.batch.run.capacity import infeasible
-
-LINE, END_OF_LINES = "line", "end of lines"
-"""Events of a stream."""
+from mpi_runtime.batch.run.running import EndOfLines, Event, Line
 
 END = "\x04"
 """The line after the last one, where a launcher does not pass on the end of standard input."""
@@ -35,12 +31,12 @@ class Stream:
 
     def __init__(
         self,
-        events: queue.SimpleQueue[tuple[str, Any, Any]],
-        defaults: Mapping[str, Any],
+        put: Callable[[Event], None],
+        defaults: Mapping[str, object],
         nodes: list[dict[str, float]],
     ) -> None:
-        """Make a stream that puts its lines into `events`. The `defaults` are options of all its commands."""
-        self._events = events
+        """Make a stream that gives its lines to `put`. The `defaults` are options of all its commands."""
+        self._put = put
         self._defaults = defaults
         self._nodes = nodes
 
@@ -48,11 +44,11 @@ class Stream:
         """Read to the end, in a thread of its own."""
         try:
             for number, line in enumerate(stream, 1):
-                self._events.put((LINE, number, line))
+                self._put(Line(number, line))
                 if number > COMMANDS_MAX:
                     return
         finally:
-            self._events.put((END_OF_LINES, None, None))
+            self._put(EndOfLines())
 
     def group_of(self, line: str, number: int, graph: Graph) -> tuple[Group | None, list[Problem]]:
         """The group of a line, or its problems. Its `after` may have names of the graph."""

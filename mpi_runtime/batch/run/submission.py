@@ -11,12 +11,12 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime import ObjectRef
-from mpi_runtime.batch.file.model import OPTIONS, Command, read_command
+from mpi_runtime.batch.file.model import CONTINUE, SKIP, Command, as_first_packed, call_options
+from mpi_runtime.batch.file.options import OPTIONS, read_command
 from mpi_runtime.batch.file.parameters import Row, combined, product
-from mpi_runtime.batch.file.values import CONTINUE, SKIP
 from mpi_runtime.batch.history.outputs import SharedFiles
 from mpi_runtime.batch.history.results import CommandError, CommandResult
-from mpi_runtime.batch.run.attempts import RetriedError, amounts, run_command, run_ranks
+from mpi_runtime.batch.run.attempts import RetriedError, run_command, run_ranks
 from mpi_runtime.batch.run.ranks import GRACE_S
 
 GATHER_US = 50_000
@@ -32,7 +32,7 @@ def submit(
     directory: str,
     raises: bool,
     names: tuple[str, ...] = (),
-    refs: Sequence[ObjectRef[Any]] = (),
+    refs: Sequence[ObjectRef[object]] = (),
     path_us: int = 0,
     until_s: float = 0.0,
 ) -> ObjectRef[Any]:
@@ -51,17 +51,9 @@ def submit(
     if not raises:  # thousands of names would be thousands of functions to the head
         name = name.rpartition(".")[0] or "command"
     options = {
+        **call_options(made, path_us),
         "name": name,
-        "num_cpus": made.num_cpus,
-        "num_gpus": made.num_gpus,
-        "memory": made.memory or None,
-        "priority": made.priority,
-        "time_limit": None if made.time_limit is None else made.time_limit + made.grace,
         "journal": None if raises else False,  # a batch has a journal of its own
-        "_account": (made.group, made.group_weight, made.group_limit) if made.group else None,
-        "_path_us": path_us,
-        "_alternatives": tuple(map(amounts, made.alternatives[1:])),
-        "expect": made.expect,
         "_gather_us": 0 if raises else GATHER_US,
     }
     has_gang = made.ranks > 1 or bool(made.launcher)
@@ -72,16 +64,15 @@ def submit(
             "max_retries": LOST_MAX + made.retries,
             "retry_exceptions": (RetriedError,) if made.retries else False,
         }
-    call = _call(tuple(made.resources.items()), *options.items())
+    call = _call(tuple(options.pop("resources").items()), *options.items())
     sent_s = time.time() if until_s else 0.0  # a journal knows calls again by their arguments
-    found: ObjectRef[Any] = call.remote(
-        msgspec.msgpack.encode(made), directory, raises, sent_s, until_s, ",".join(names), *refs
-    )
+    data = as_first_packed(made) if raises else msgspec.msgpack.encode(made)
+    found: ObjectRef[Any] = call.remote(data, directory, raises, sent_s, until_s, ",".join(names), *refs)
     return _SETTLE.remote([found]) if has_gang and raises and made.on_failure == CONTINUE else found
 
 
 @mpi_runtime.remote(num_cpus=0)
-def _SETTLE(refs: list[ObjectRef[Any]]) -> CommandResult:
+def _SETTLE(refs: list[ObjectRef[CommandResult]]) -> CommandResult:
     """The result of a command with several ranks, also if it has failed: its task raises then, to end the others."""
     try:
         found: CommandResult = mpi_runtime.get(refs[0])
@@ -91,15 +82,13 @@ def _SETTLE(refs: list[ObjectRef[Any]]) -> CommandResult:
 
 
 @functools.lru_cache(maxsize=1000)
-def _call(resources: tuple[tuple[str, float], ...], *options: tuple[str, Any]) -> Any:
+def _call(resources: tuple[tuple[str, float], ...], *options: tuple[str, object]) -> Any:
     """The remote function with these options. The head receives each once, with its code."""
-    given = dict(options)
+    given: dict[str, object] = {**dict(options), "resources": dict(resources)}
     if "retry_exceptions" in given:
         classes = given["retry_exceptions"]
-        return _RUN_RANKS.options(
-            resources=dict(resources), **{**given, "retry_exceptions": [*classes] if classes else False}
-        )
-    return _RUN.options(resources=dict(resources), **given)
+        return _RUN_RANKS.options(**{**given, "retry_exceptions": [*classes] if isinstance(classes, tuple) else False})
+    return _RUN.options(**given)
 
 
 DIRECTORY = "batch-output"
@@ -107,7 +96,7 @@ DIRECTORY = "batch-output"
 
 
 def command(
-    text: str, *, after: Sequence[ObjectRef[Any]] = (), directory: str = DIRECTORY, **options: Any
+    text: str, *, after: Sequence[ObjectRef[object]] = (), directory: str = DIRECTORY, **options: Any
 ) -> ObjectRef[CommandResult]:
     """Run a shell command as a task.
 
@@ -142,7 +131,7 @@ def array(
     text: str,
     *,
     rows: Iterable[Row] | None = None,
-    after: Sequence[ObjectRef[Any]] = (),
+    after: Sequence[ObjectRef[object]] = (),
     directory: str = DIRECTORY,
     **options: Any,
 ) -> list[ObjectRef[CommandResult]]:
@@ -174,7 +163,7 @@ def array(
     return [_submitted(files.marked(made), row, after, directory) for made, row in zip(commands, found, strict=True)]
 
 
-def _made(text: str, options: dict[str, Any], values: Mapping[str, Any]) -> Command:
+def _made(text: str, options: Mapping[str, object], values: Mapping[str, object]) -> Command:
     known = {name: "" if isinstance(value, ObjectRef) else value for name, value in values.items()}
     made, wrong = read_command(text, options, known)
     if wrong or made is None:
@@ -187,7 +176,7 @@ def _made(text: str, options: dict[str, Any], values: Mapping[str, Any]) -> Comm
 
 
 def _submitted(
-    made: Command, values: Mapping[str, Any], after: Sequence[ObjectRef[Any]], directory: str
+    made: Command, values: Mapping[str, object], after: Sequence[ObjectRef[object]], directory: str
 ) -> ObjectRef[CommandResult]:
     later = {name: value for name, value in values.items() if isinstance(value, ObjectRef)}
     return submit(made, directory, True, (*later,), (*later.values(), *after))

@@ -10,8 +10,8 @@ from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.graph import STARTED
-from mpi_runtime.batch.run.ends import Ends
-from mpi_runtime.batch.run.events import AGAIN_S, LASTS_S, Commands, Place, Running, Setting, Trouble
+from mpi_runtime.batch.run.commands import Commands, Setting
+from mpi_runtime.batch.run.running import AGAIN_S, LASTS_S, CommandEnded, Place, Running, Started, Trouble
 from mpi_runtime.errors import TaskCancelledError
 
 
@@ -41,20 +41,21 @@ def test_a_command_that_is_given_back_while_its_job_becomes_the_coordinator_is_o
     history = SimpleNamespace(controls={}, began={})
     journal: Any = SimpleNamespace(history=history, settled_array=None, is_successor=True)
     ref: Any = SimpleNamespace(binary=lambda: b"id of the call")
-    member = Commands(Setting("out", print, journal))
-    member._running[7] = Running(ref, "late", b"key", 7, 0)
-    member._return(member._running.values())  # another job may have room for it; and meanwhile the coordinator dies
+    running = Running("out")
+    running.by_number[7] = Started(ref, "late", b"key", 7, 0)
+    running.give_back(running.by_number.values())  # another job may have room; and meanwhile the coordinator dies
     nothing: Any = None
-    place = Place(nothing, member._events, member._running, Member("token", ()), nothing)
+    place = Place(nothing, running, Member("token", ()), nothing)
 
-    leader = Ends(Setting("out", print, journal, place=place))
+    leader = Commands(Setting("out", print, journal, place=place))
     leader.graph.add([Group("late", (Command(text="true", name="late"),))])
     leader.graph.take_ready()
     leader._given["late"] = 7
     returned: list[int] = []
-    monkeypatch.setattr(leader._sharing, "returned", returned.append)
+    sharing: Any = SimpleNamespace(returned=returned.append)
+    leader.sharing = sharing
     outcome: Any = SimpleNamespace(exception=TaskCancelledError)
-    leader._end(7, outcome)
+    assert leader.end(CommandEnded(7, outcome), False) is None
     assert cancelled == [ref]
     assert returned == [7]
     assert leader.graph.states["late"] == STARTED, "it is skipped only if nobody wants it"

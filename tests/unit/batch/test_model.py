@@ -7,14 +7,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_runtime.batch.file.model import OPTIONS, read_command
+from mpi_runtime.batch.file.model import Asked, Command, Demand, as_first_packed, call_options
+from mpi_runtime.batch.file.options import OPTIONS, read_command, seconds
 from mpi_runtime.batch.file.parameters import combined, product, rows, zipped
-from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in, plain
-from mpi_runtime.batch.file.values import seconds
+from mpi_runtime.batch.file.text import BUILT_IN, fill, names_in, plain
 from tests.helpers import ROOT
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
@@ -246,3 +247,28 @@ def test_values_that_cannot_be_sent_are_refused(options: dict[str, Any], words: 
     found, wrong = read_command("true", options, {})
     assert found is None
     assert words in wrong[0][1]
+
+
+def test_commands_are_packed_as_the_first_version_packed_them() -> None:
+    """Journals of programs have hashes of these bytes. They begin with a long head, also with few fields."""
+    few, wrong = read_command("echo {seed}", {"name": "a", "num_cpus": 2, "retries": 1}, {"seed": 1})
+    assert few is not None
+    assert not wrong
+    text = b"\xa4text\xabecho {seed}\xa4name\xa1a\xa6values\x81\xa4seed\xa11"
+    assert as_first_packed(few) == b"\xde\x00\x05" + text + b"\xa8num_cpus\xcb\x40" + bytes(7) + b"\xa7retries\x01"
+    many = Command(
+        text="t", shell="bash", name="a", num_cpus=2, num_gpus=1, memory=3, expect=1, grace=1, priority=1, ranks=2,
+        launcher="srun", group="g", group_limit=1, cwd="c", stdin="i", stdout="o", stderr="e",
+    )  # fmt: skip
+    assert as_first_packed(many)[:3] == b"\xde\x00\x11"
+    for command in (few, many):
+        assert msgspec.msgpack.decode(as_first_packed(command), type=Command) == command
+
+
+def test_what_a_command_asks_can_be_read_from_its_bytes_alone() -> None:
+    """So what jobs offer each other need not repeat it."""
+    command, _ = read_command("t", {"priority": 2, "group": "g", "alternatives": "num_cpus=4 | num_gpus=1"}, {})
+    assert command is not None
+    asked = msgspec.msgpack.decode(msgspec.msgpack.encode(command), type=Asked)
+    assert asked == Asked(num_cpus=4, priority=2, group="g", alternatives=(Demand(4), Demand(1, 1)))
+    assert call_options(asked) == call_options(command)

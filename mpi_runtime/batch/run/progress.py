@@ -1,0 +1,94 @@
+"""What has become of the commands of a run, in numbers and in lines for people."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from mpi_runtime.batch.history.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
+from mpi_runtime.batch.history.outputs import is_full, tail
+from mpi_runtime.batch.history.results import CommandResult, shortened
+from mpi_runtime.batch.run.commands import Setting
+from mpi_runtime.batch.show.overview import in_lines, overview
+from mpi_runtime.show.numbers import plural
+
+PROGRESS_S = 10.0
+FAILURES_SHOWN = 10
+
+
+class Progress:
+    """The counts of a run, and what is shown of it."""
+
+    def __init__(self, setting: Setting, graph: Graph) -> None:
+        self.failures: list[CommandResult] = []
+        self.done_before = self.left_out = 0
+        """Commands that an earlier run has done, and those that were not selected."""
+        self.failed_before = 0
+        """Commands that have failed before, and stay failed because the batch was not finished."""
+        self.refused = 0
+        """Lines of a stream with problems."""
+        self.cpu_time = 0.0
+        self._setting, self._graph = setting, graph
+        self._begin_s = self._said_s = time.monotonic()
+        self._has_reported_before = False
+
+    def show(self) -> None:
+        """Show the state, if it is time to."""
+        if self._setting.live is not None:
+            self._setting.live.show(self._shown)
+        elif time.monotonic() - self._said_s >= PROGRESS_S:
+            self._said_s = time.monotonic()
+            self._setting.say(self._line())
+
+    def _shown(self) -> list[str]:
+        now = time.time()
+        found = overview(self._setting.journal.history, now, True)
+        return in_lines(os.path.basename(self._setting.directory), found, "this process", now)
+
+    def _line(self) -> str:
+        counts = self._graph.counts
+        parts = [f"{counts[DONE] - self.left_out} of {len(self._graph.commands)} done"]
+        parts += [f"{self.done_before} of them before"] if self.done_before else []
+        words = ((FAILED, "failed"), (SKIPPED, "skipped"), (STARTED, "running or ready"), (WAITING, "waiting"))
+        parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
+        parts += [f"{self.left_out} left out"] if self.left_out else []
+        return f"{', '.join(parts)}; {time.monotonic() - self._begin_s:.0f} s"
+
+    def note_failure(self, result: CommandResult) -> None:
+        """A command has failed in this run."""
+        self.failures.append(result)
+        self._setting.say(f"failed: {result.name}: {result.ending()}")
+
+    def report_before(self) -> None:
+        """Show once what earlier runs have left."""
+        if self._has_reported_before or not (self.done_before or self.failed_before):
+            return
+        self._has_reported_before = True
+        if self.done_before:
+            self._setting.say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
+        if self.failed_before:
+            self._setting.say(
+                f"{plural(self.failed_before, 'command')} failed in earlier runs and will not run again until the "
+                "batch is finished: then the same line runs failed commands again, before that --retry-failed does"
+            )
+
+    def report(self) -> None:
+        """Show how the run has ended."""
+        say, directory = self._setting.say, self._setting.directory
+        for result in self.failures[:FAILURES_SHOWN]:
+            for line in self._shown_failure(result):
+                say(line)
+        if len(self.failures) > FAILURES_SHOWN:
+            say(f"--- and {len(self.failures) - FAILURES_SHOWN} more have failed")
+        if self.failures and is_full(directory):
+            say(f"--- the disk of {directory}/ is full: they may have failed for want of room")
+        refused = f"; lines refused: {self.refused}" if self.refused else ""
+        say(f"{self._line()}, {self.cpu_time:.1f} s of CPU time{refused}; output in {directory}/")
+
+    def _shown_failure(self, result: CommandResult) -> list[str]:
+        """The lines about a failed command, with the end of its output."""
+        ended = self._setting.journal.history.ends.get(result.name)
+        place = ended.packed if ended is not None and ended.result is result else None
+        lines = [f"--- {result.name}: {result.ending()}", f"    {shortened(result.command)}"]
+        lines += [f"    {os.path.relpath(result.stdout)}:"] if result.stdout and place is None else []
+        return lines + [f"    | {line}" for line in tail(self._setting.directory, result, place)]
