@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from mpi_runtime.scheduler.protocol.events import METHOD
+from mpi_runtime.scheduler.protocol.events import ActorSpec, MethodSpec, TimeSpec
 from mpi_runtime.whatif.prospects import Prospect, fits, prospect
 from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of
 from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work
@@ -30,16 +30,17 @@ class Job:
         """By call and number of the part."""
         for call in record.calls.values():
             shape = shape_of(call.spec)
-            creation = record.calls.get(call.actor) if call.spec.kind == METHOD else None
+            creation = record.calls.get(call.actor) if isinstance(call.spec.kind, MethodSpec) else None
             account = "", 1.0, 0
-            if creation is not None:  # its account limits the methods that run at a time
-                account = call.actor.hex(), 1.0, sum(creation.spec.concurrency.values()) or 1
+            actor = creation.spec.kind if creation is not None else None
+            if isinstance(actor, ActorSpec):  # its account limits the methods that run at a time
+                account = call.actor.hex(), 1.0, sum(actor.concurrency.values()) or 1
+            time = call.spec.time or TimeSpec()
             for number, part in enumerate(call.parts):
                 tag = self.tags[call.id, number] = len(self.works)
                 priority = call.spec.priority + RESUMES * bool(number)
-                limit_us = call.spec.time_limit_us
                 took_us = UNTIL_ENDED if keeps(call.spec) else max(1, part.took_us)
-                work = Work(call.spec.name, shape, took_us, limit_us, priority, 0, account, tag, call.spec.expect_us)
+                work = Work(call.spec.name, shape, took_us, time.limit_us, priority, 0, account, tag, time.expect_us)
                 self.works.append((call.id, number, work))
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
@@ -71,7 +72,9 @@ class _Replay:
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self.ends = 0
         """The number of calls that have ended."""
-        self._methods = Counter(call.actor for call in job.record.calls.values() if call.spec.kind == METHOD)
+        self._methods = Counter(
+            call.actor for call in job.record.calls.values() if isinstance(call.spec.kind, MethodSpec)
+        )
         """The number of calls of each actor that have not ended."""
 
     def begin(self, cluster: VirtualCluster | _Unlimited) -> None:
@@ -127,7 +130,7 @@ class _Replay:
         for action in self._waiters.pop(id, ()):
             action()
         call = self._job.record.calls[id]
-        if call.spec.kind == METHOD:
+        if isinstance(call.spec.kind, MethodSpec):
             self._methods[call.actor] -= 1
         self._let_go(call.actor or id)
 

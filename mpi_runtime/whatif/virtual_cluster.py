@@ -13,12 +13,12 @@ from functools import partial
 from typing import NamedTuple
 
 from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.protocol.amounts import TYPE, Request, custom_of
 from mpi_runtime.scheduler.protocol.effects import StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.protocol.events import DRIVER, TASK, AccountSpec, Alternative, Call, Done, Released, Spec
+from mpi_runtime.scheduler.protocol.events import DRIVER, AccountSpec, Call, Done, Released, Spec, TaskSpec, TimeSpec
 from mpi_runtime.scheduler.protocol.ids import alternative_id
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
-from mpi_runtime.scheduler.protocol.resources import TYPE
 
 UNTIL_ENDED = -1
 """The duration of what runs until `VirtualCluster.end`."""
@@ -243,17 +243,21 @@ def _units(amount: float) -> int:
     return round(amount * UNIT)
 
 
-def _alternative(shape: Shape) -> Alternative:
-    custom = tuple((name, _units(amount)) for name, amount in shape.resources)
-    return Alternative(_units(shape.cpus), _units(shape.gpus), shape.memory, custom)
+def _request(shape: Shape) -> Request:
+    custom = custom_of({name: _units(amount) for name, amount in shape.resources})
+    return Request(_units(shape.cpus), _units(shape.gpus), shape.memory, custom)
 
 
 def _spec(id: int, work: Work) -> Spec:
-    shape = work.shape
+    has_time = work.time_limit_us or work.expect_us
     return Spec(
-        id, TASK, work.name, b"", _units(shape.cpus), _units(shape.gpus), shape.memory,
-        {name: _units(amount) for name, amount in shape.resources}, priority=work.priority,
-        time_limit_us=work.time_limit_us, path_us=work.path_us, expect_us=work.expect_us,
+        id,
+        TaskSpec(alternatives=tuple(_request(shape) for shape, _ in work.others)),
+        work.name,
+        b"",
+        _request(work.shape),
+        priority=work.priority,
+        time=TimeSpec(work.time_limit_us, expect_us=work.expect_us) if has_time else None,
+        path_us=work.path_us,
         account=AccountSpec(*work.account) if work.account[0] else None,
-        alternatives=tuple(_alternative(shape) for shape, _ in work.others),
-    )  # fmt: skip
+    )

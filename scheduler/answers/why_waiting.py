@@ -13,10 +13,11 @@ from mpi_runtime.scheduler.answers import store_summary
 from mpi_runtime.scheduler.dispatch import backoff, deadline, fair_shares, locality
 from mpi_runtime.scheduler.log import history, listing, notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
+from mpi_runtime.scheduler.protocol.amounts import amount
 from mpi_runtime.scheduler.protocol.effects import Answer
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Label, Query, RefusedError, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
-from mpi_runtime.scheduler.protocol.resources import Pool, amount
+from mpi_runtime.scheduler.protocol.resources import Pool
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol import events, rank_events
+from mpi_runtime.scheduler.protocol.amounts import is_in_order
 from mpi_runtime.scheduler.protocol.effects import REFUSED, StopExecutor
 from mpi_runtime.scheduler.protocol.limits import REFUSALS_LOG_US
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, HeadEvent, RankEvent
@@ -46,6 +47,15 @@ def check_rank(state: State, event: RankEvent | HeadEvent) -> None:
             written is not None and written.place.rank == event.rank, "an object was written to disk without an order"
         )
         require((event.rank, event.offset) not in state.spilling.on_disk, "an object is on disk in a used place")
+
+
+def check_spec(spec: events.Spec) -> None:
+    """Check that a spec does not contradict itself."""
+    others = spec.kind.alternatives if isinstance(spec.kind, events.TaskSpec) else ()
+    is_free = spec.where is None and spec.gang is None
+    require(not others or is_free, f"{spec.name} has alternatives, which only tasks without a place or ranks may have")
+    in_order = all(is_in_order(one) for one in (spec.asks, *others))
+    require(in_order, f"{spec.name} asks for custom resources that are not in order")
 
 
 def check_scattered(call: events.Call, spec: events.Spec) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import PACK, STRICT_PACK, STRICT_SPREAD
-from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, take
+from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, fits, take
 
 Spots = list[tuple[int, int]]
 """(bundle, node) for each bundle. Taken in this order, they get the same devices as in the trial."""

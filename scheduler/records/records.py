@@ -12,10 +12,22 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, Kept, Returned, Spec, Value, Where, cut
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.events import (
+    ActorSpec,
+    Call,
+    Faulted,
+    Kept,
+    MethodSpec,
+    Returned,
+    Spec,
+    Value,
+    Where,
+    cut,
+)
 from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits, without_gpus
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, fits, without_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant, Contender, Source
 from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
 
@@ -240,7 +252,7 @@ class Executor(Struct, eq=False, gc=False):
         """The CPU that it lends while it is blocked: not the part that its actor holds for life."""
         if self.grant is None or self.is_reduced or self.gang is not None:  # the other members may be spinning
             return 0
-        return self.grant.cpu - (self.actor.creation.function.spec.held_cpu if self.actor is not None else 0)
+        return self.grant.cpu - (self.actor.spec.held_cpu if self.actor is not None else 0)
 
     def lend_cpu(self) -> None:
         """Lend the CPU of its grant: it is blocked."""
@@ -380,7 +392,6 @@ class Function(Struct, eq=False, gc=False):
     """A spec with measurements of its calls."""
 
     spec: Spec
-    request: Request
     queues: list[Queue | None]
     """Its queues, by depth of the call."""
     where: Where = ANYWHERE
@@ -400,16 +411,29 @@ class Function(Struct, eq=False, gc=False):
     """All alternatives of its calls, itself among them, in the stated order; empty: there is one request."""
 
     @property
+    def limit_us(self) -> int:
+        """The time limit of a call; 0: there is none."""
+        return self.spec.time.limit_us if self.spec.time is not None else 0
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether a duration was stated that is not a limit."""
+        return self.spec.time is not None and self.spec.time.expect_us > 0
+
+    @property
     def may_take_us(self) -> int:
         """The time limit of a call, or its measured mean; -1: neither is known. `expect_us` replaces the limit."""
-        if self.spec.expect_us:
-            return self.duration_us if self.duration_us >= 0 else self.spec.expect_us
-        return self.spec.time_limit_us or self.duration_us
+        time = self.spec.time
+        if time is None:
+            return self.duration_us
+        if time.expect_us:
+            return self.duration_us if self.duration_us >= 0 else time.expect_us
+        return time.limit_us or self.duration_us
 
     @property
     def has_fixed_length(self) -> bool:
         """Whether `may_take_us` is a limit, and never changes."""
-        return self.spec.time_limit_us > 0 and not self.spec.expect_us and not self.choice
+        return self.limit_us > 0 and not self.is_expected and not self.choice
 
     @property
     def quickest_us(self) -> int:
@@ -419,17 +443,17 @@ class Function(Struct, eq=False, gc=False):
 
     def requests(self) -> str:
         """Its request, or those of all alternatives, in words."""
-        return " or ".join(str(one.request) for one in self.choice or [self])
+        return " or ".join(str(one.spec.asks) for one in self.choice or [self])
 
     @property
     def is_actor(self) -> bool:
         """Whether its calls create actors."""
-        return self.spec.kind == ACTOR
+        return isinstance(self.spec.kind, ActorSpec)
 
     @property
     def is_method(self) -> bool:
         """Whether its calls are calls of an actor."""
-        return self.spec.kind == METHOD
+        return isinstance(self.spec.kind, MethodSpec)
 
 
 class Task(Struct, eq=False, gc=False):
@@ -506,6 +530,7 @@ class Actor(Struct, eq=False, gc=False):
 
     id: bytes
     creation: Task
+    spec: ActorSpec
     state: int = CREATING
     executor: Executor | None = None
     callers: dict[tuple[int, str, int], deque[Task]] = {}

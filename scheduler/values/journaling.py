@@ -11,7 +11,7 @@ does the same for actors.
 from __future__ import annotations
 
 from mpi_runtime.scheduler.protocol.effects import Recall, Record
-from mpi_runtime.scheduler.protocol.events import TASK, Done, Kept, Returned, Value
+from mpi_runtime.scheduler.protocol.events import Done, Kept, Returned, TaskSpec, Value
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.records.lifecycle import INLINE, STORED
@@ -26,7 +26,7 @@ def submitted(executor: Executor, task: Task) -> None:
     parent = executor.running()
     if parent is None:
         return
-    if task.function.spec.kind == TASK:
+    if isinstance(task.function.spec.kind, TaskSpec):
         task.parent = parent
         parent.open_children += 1
     else:
@@ -65,7 +65,7 @@ def ask(state: State, task: Task, actor: bytes = b"") -> bool:
 
 def forget_key(task: Task) -> None:
     """Forget the key of a task with an argument that may be rebuilt: the value can differ."""
-    if task.function.spec.kind == TASK:  # the state of an actor does not change with its arguments
+    if isinstance(task.function.spec.kind, TaskSpec):  # the state of an actor does not change with its arguments
         task.key = b""
         task.call.kept = ()
 

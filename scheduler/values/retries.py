@@ -25,4 +25,5 @@ def had_ended(task: Task, running: bytes) -> bool:
 
 def may_exceed_again(task: Task) -> bool:
     """Whether a call that ran longer than its time limit runs again."""
-    return task.function.spec.retries_timeouts and task.retries != 0
+    retry = task.function.spec.retry
+    return retry is not None and retry.timeouts and task.retries != 0

@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, sources
 from mpi_runtime.scheduler.protocol.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of, request_of
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import READY, STOPPING
@@ -169,9 +169,7 @@ def check_bundle(state: State, bundle: Bundle) -> None:
         assert grants, f"{name} was removed, nobody uses it, and the node has not got it back"
     else:
         assert group.bundles.get(bundle.index) is bundle, f"{name} is another for its group"
-        assert request_of(group.specs[bundle.index]) == group.requests[bundle.index], (
-            f"{name} is not what was asked for"
-        )
+        assert group.specs[bundle.index].asks == group.requests[bundle.index], f"{name} is not what was asked for"
 
 
 def grants_of(source: Source, node: Node) -> list[tuple[Grant, int]]:
@@ -330,7 +328,7 @@ def check_ready(queue: Queue) -> None:
     for task in ready_in(queue):
         assert task.queue is queue, f"call {task.id.hex()} is queued, and thinks that it is elsewhere"
         assert task.executor is None, f"call {task.id.hex()} is queued and given to an executor"
-        assert task.function.request == queue.request, f"call {task.id.hex()} is in a queue for other requests"
+        assert task.function.spec.asks == queue.request, f"call {task.id.hex()} is in a queue for other requests"
         assert min(task.depth, DEPTH_MAX) == queue.depth, f"call {task.id.hex()} is in a queue of another depth"
 
 
