@@ -54,7 +54,7 @@ def ready(state: State, task: Task) -> None:
         if actor.spec.out_of_order:
             line_up(actor, task, task.function.spec.id)
         state.called[actor] = None
-        if actor.recalls:
+        if actor.saves is not None:
             checkpoints.ask(state, actor, task)
 
 

@@ -52,7 +52,7 @@ def ended(state: State, task: Task) -> None:
         return
     if task is not actor.creation:
         actor.creation.crashes = 0
-        if actor.key:
+        if actor.saves is not None:
             checkpoints.other_ended(state, task)
         if task.function.is_timed:
             deadline.note_duration(state, task.function)
@@ -63,7 +63,7 @@ def ended(state: State, task: Task) -> None:
         advance(state.stories, actor, lifecycle.CREATED)
         reduce_grant(state, actor.executor, actor.spec.held_cpu)
         state.called[actor] = None
-        if actor.key:
+        if actor.saves is not None:
             checkpoints.created(state, actor)
 
 

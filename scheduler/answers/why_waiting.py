@@ -249,7 +249,7 @@ def _why(state: State, task: Task, now: int) -> str:
         group = state.waiting_groups.get(task.function.where.group)
         if group is not None:
             return f"It waits for placement group {group.id.hex()}: {_why_group(state, group)}"
-        if task.recalling and not missing:
+        if task.is_asked and not missing:
             return "The journal is asked whether an earlier run has made its values."
         return f"It waits for {len(missing)} argument(s): {notes.listed(missing, EXPLAINED_MAX)}."
     if executor is not None:

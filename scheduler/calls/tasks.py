@@ -10,12 +10,22 @@ from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import errors, history
 from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
-from mpi_runtime.scheduler.protocol.events import Call, Done, MethodSpec, RefusedError, Returned, Spec, TaskSpec, Value
+from mpi_runtime.scheduler.protocol.events import (
+    STREAMING,
+    Call,
+    Done,
+    MethodSpec,
+    RefusedError,
+    Returned,
+    Spec,
+    TaskSpec,
+    Value,
+)
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, WAITING, advance, so_far
-from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Task
+from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Stream, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import call_ends, items, journaling, objects, retries
 from mpi_runtime.scheduler.values.message_checks import check_ids, check_values
@@ -102,6 +112,8 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         objects_by_id[call.id] = Object(call.id, client.id, 2, task=task)
         held[call.id] = None
     else:
+        if count == STREAMING:
+            task.stream = Stream()
         for id in task.return_ids():
             objects_by_id[id] = Object(id, client.id, 2, task=task)
             held[id] = None
@@ -180,7 +192,7 @@ def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
 
 def arguments_ready(state: State, task: Task) -> None:
     """Handle a call with all arguments: queue it, unless an argument is an error, which becomes the call's result."""
-    if task.state != WAITING or task.missing or task.recalling:
+    if task.state != WAITING or task.missing or task.is_asked:
         return  # it has failed, or has lost an argument
     for id in task.call.arguments:
         found = state.objects[id]
@@ -199,7 +211,7 @@ def arguments_ready(state: State, task: Task) -> None:
     asks = (
         journaling.asks if isinstance(kind, TaskSpec) else checkpoints.creation_ready
     )  # for methods it is asked later
-    if task.call.digest and not task.key and not isinstance(kind, MethodSpec) and asks(state, task):
+    if task.call.digest and not isinstance(kind, MethodSpec) and asks(state, task):
         return
     advance(state.stories, task, lifecycle.ARGUMENTS_READY)
     if isinstance(kind, MethodSpec):
@@ -256,7 +268,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         found.data = event.data
         advance(state.stories, found, VALUE)
         objects.announce(state, found)
-    if task.items is not None:
+    if task.stream is not None:
         items.ended(state, task)
     call = task.call
     if call.arguments or call.holds:
@@ -327,9 +339,9 @@ def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
 
 def end_overdue(state: State, task: Task) -> None:
     """Retry a call that was interrupted because of its time limit, or fail it."""
-    if task.actor is not None and task.actor.key:
+    if task.actor is not None and task.actor.saves is not None:
         why = f"a call of {task.function.spec.name} was interrupted, having run too long"
-        checkpoints.give_up(state, task.actor, why)
+        checkpoints.give_up(state, task.actor, task.actor.saves, why)
     if not retries.may_exceed_again(task):
         call_ends.overdue(state, task)
         if task.actor is not None:

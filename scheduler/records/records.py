@@ -456,6 +456,39 @@ class Function(Struct, eq=False, gc=False):
         return isinstance(self.spec.kind, MethodSpec)
 
 
+class Stream(Struct, eq=False, gc=False):
+    """The items of a call with STREAMING."""
+
+    yielded: int = 0
+    """The number of values so far."""
+    consumed: int = 0
+    """The number of values that were consumed, or never will be."""
+    position: int = 0
+    """The number of values of its last attempt. Earlier attempts may have yielded more."""
+    items: dict[int, bytes] = {}
+    """The objects of its values in arenas, by index."""
+
+
+class Journaled(Struct, eq=False, gc=False):
+    """The properties of a call that decide whether the journal records it: see `journaling.py`."""
+
+    key: bytes = b""
+    """The hash of its code and of the values of its arguments; empty: no hash, or not yet."""
+    is_asked: bool = False
+    """Whether the journal was asked for its values, and has not answered."""
+    parent: Task | None = None
+    """The task that submitted it, while neither has ended."""
+    open_children: int = 0
+    """The number of tasks that it submitted and that have not ended."""
+    is_partial: bool = False
+    """Whether it changed an actor, or left calls behind. So its values are not its whole effect."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its values are its whole effect."""
+        return not self.is_partial and not self.open_children
+
+
 class Task(Struct, eq=False, gc=False):
     """A call that has not ended."""
 
@@ -479,30 +512,16 @@ class Task(Struct, eq=False, gc=False):
     executor: Executor | None = None
     estimate_us: int = 0
     actor: Actor | None = None
-    yielded: int = 0
-    """With STREAMING: the number of values so far."""
-    consumed: int = 0
-    """With STREAMING: the number of values that were consumed, or never will be."""
-    position: int = 0
-    """With STREAMING: the number of values of its last attempt. Earlier attempts may have yielded more."""
-    items: dict[int, bytes] | None = None
-    """With STREAMING, until it ends: the objects of its values in arenas, by index."""
+    stream: Stream | None = None
+    """None: it does not yield to its caller."""
     crashes: int = 0
     """The number of quick deaths of its process in a row: see `backoff.py`."""
     is_cancelled: bool = False
     """Whether it was cancelled. It ends when its executor reports the end."""
     overdue: str = ""
     """The message if it was interrupted because of its time limit; empty: it was not."""
-    key: bytes = b""
-    """With a journal: the hash of its code and of the values of its arguments; empty: no hash, or not yet."""
-    recalling: bool = False
-    """WAITING: whether the journal was asked for its values."""
-    parent: Task | None = None
-    """With a journal: the task that submitted it, while neither has ended."""
-    open_children: int = 0
-    """With a journal: the number of tasks that it submitted and that have not ended."""
-    is_partial: bool = False
-    """With a journal: whether it changed an actor, or left calls behind. So its values are not its whole effect."""
+    journaled: Journaled | None = None
+    """None: nothing about it matters to the journal, so far."""
     leader: Task | None = None
     """In a gang, for ranks above 0: the call of rank 0, of which this is a part; None: it is a call of its own."""
 
@@ -520,9 +539,37 @@ class Task(Struct, eq=False, gc=False):
         call = self.call
         return cut(call, self.function.spec.ranks, 0) if call.scattered else call.arguments
 
+    @property
+    def is_asked(self) -> bool:
+        """WAITING: whether the journal was asked for its values."""
+        return self.journaled is not None and self.journaled.is_asked
+
     def return_ids(self) -> list[bytes]:
         """The ids of all return values: consecutive, starting with the id of the call."""
         return return_ids(self.call.id, self.function.spec.num_returns)
+
+
+class Saves(Struct, eq=False, gc=False):
+    """The saved states of an actor, in a job with a journal: see `checkpoints.py`."""
+
+    key: bytes
+    """The hash of its class and arguments."""
+    state: Kept | None = None
+    """Its last saved state. It begins with that when it is created again."""
+    number: bytes = b""
+    """The id of that state."""
+    base: bytes = b""
+    """The id of the state with which this life began."""
+    life: int = 0
+    """The number of lives before this one."""
+    recorded: int = 0
+    """The number of recorded calls of this life."""
+    is_changed: bool = False
+    """Whether a call that may change it has ended since the last saved state."""
+    unsaved_why: str = ""
+    """Why its state is not saved any more; empty: it is saved."""
+    recalls: bool = False
+    """Whether it began with a state of an earlier run. That state may contain calls that this run repeats."""
 
 
 class Actor(Struct, eq=False, gc=False):
@@ -547,24 +594,8 @@ class Actor(Struct, eq=False, gc=False):
     """The error of its constructor. Every call gets it."""
     title: str = ""
     """The `repr` of its instance, if its class defines one."""
-    key: bytes = b""
-    """With a journal: the hash of its class and arguments, if its state is saved: see `checkpoints.py`."""
-    saved: Kept | None = None
-    """Its last saved state. It begins with that when it is created again."""
-    number: bytes = b""
-    """The id of that state."""
-    base: bytes = b""
-    """The id of the state with which this life began."""
-    life: int = 0
-    """The number of lives before this one."""
-    recorded: int = 0
-    """The number of recorded calls of this life."""
-    is_changed: bool = False
-    """Whether a call that may change it has ended since the last saved state."""
-    unsaved_why: str = ""
-    """Why its state is not saved any more; empty: it is saved."""
-    recalls: bool = False
-    """Whether it began with a state of an earlier run. That state may contain calls that this run repeats."""
+    saves: Saves | None = None
+    """None: its state is never saved."""
 
     def __str__(self) -> str:
         where = f" ({self.executor.stage}, {self.executor.rank.node.hostname})" if self.executor is not None else ""

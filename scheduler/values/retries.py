@@ -9,7 +9,8 @@ from mpi_runtime.scheduler.records.state import State
 def spend(state: State, task: Task, had_ended: bool) -> None:
     """Prepare a lost call for its next attempt. It uses up a retry, unless it `had_ended`."""
     task.overdue = ""
-    task.position = 0
+    if task.stream is not None:
+        task.stream.position = 0
     if not had_ended and task.retries > 0:
         task.retries -= 1
     state.retried += 1

@@ -386,7 +386,7 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 )
             orders = [task.order for task in queue]
             assert out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order"
-        is_asked = any(task.recalling for queue in actor.callers.values() for task in queue)
+        is_asked = any(task.is_asked for queue in actor.callers.values() for task in queue)
         if (
             actor.state == lifecycle.ALIVE
             and actor.executor is not None

@@ -400,7 +400,10 @@ class Executor(Process):
         if self.is_held and isinstance(spec.kind, MethodSpec):
             executor = self.agent.head.scheduler.state.executors.get(self.number)
             actor = executor.actor if executor is not None else None
-            require(actor is None or actor.unsaved_why, f"executor {self.number} begins calls though the job ends")
+            require(
+                actor is None or actor.saves is None or actor.saves.unsaved_why,
+                f"executor {self.number} begins calls though the job ends",
+            )
 
     def _save_later(self) -> None:
         if self.alive:

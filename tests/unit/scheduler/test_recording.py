@@ -114,7 +114,9 @@ def test_a_file_that_is_no_recording_is_refused() -> None:
         Recording(b"PK\3\4")
     assert MAGIC == b"mpi_runtime recording 2\n"
     for number in (b"1", b"3"):
-        with pytest.raises(NotARecordingError, match=r"of another version .* Read it with the version that has made it"):
+        with pytest.raises(
+            NotARecordingError, match=r"of another version .* Read it with the version that has made it"
+        ):
             Recording(recorded().replace(b"recording 2", b"recording " + number))
 
 

@@ -311,7 +311,7 @@ def test_a_question_that_would_not_be_decoded_is_refused_before_it_is_sent(quest
 def test_scattered_arguments_need_a_gang_and_an_object_for_each_rank(ranks: int) -> None:
     with Cluster().node(cpus=4) as cluster:
         executor = cluster.placed(cluster.submit())
-        spec = cluster.spec(ranks=ranks)
+        spec = cluster.spec(ranks=ranks) if ranks else cluster.spec()
         say(cluster, executor, [spec, Call(ID, spec.id, b"", (OTHER, LAST), scattered=1)])
         assert "scattered arguments" in refusal(cluster, executor)
         assert ID not in cluster.state.objects
