@@ -157,8 +157,8 @@ class Scheduler:
         if client is None:
             return
         executor = client.executor
-        if executor is not None and executor.refusal:
-            executor.refused_ends += ended_in_frame or 0
+        if executor is not None and executor.refusal is not None:
+            executor.refusal.ends += ended_in_frame or 0
             return
         in_gang = executor is not None and executor.gang is not None
         ended: Done | Returned | None = None

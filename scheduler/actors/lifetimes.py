@@ -257,7 +257,7 @@ def restart(
     text = f"{actor} {first_line(event.cause)}. It is started again (restart {times})."
     notes.log_often(state, notes.WARNING, RESTARTED, name, text, executor.rank)
     unavailable = f"{actor} died: {event.cause}. It is being started again."
-    one_by_one = not executor.refusal and not actor.spec.concurrency
+    one_by_one = executor.refusal is None and not actor.spec.concurrency
     cause = f"{executor} {event.cause}"
     advance(state.stories, actor, lifecycle.RESTART, cause)
     actor.executor = None

@@ -204,7 +204,7 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
     leader = gang.members[0]
     request, count = queue.request, len(gang.members)
     whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
-    leader.charge(queue.function.account, whole)
+    leader.charge_to(queue.function.account, whole)
     gang.for_actor = queue.function.is_actor
     parts = [task, *(part(state, task, rank) for rank in range(1, len(gang.members)))]
     for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):

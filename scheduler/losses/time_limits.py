@@ -39,7 +39,7 @@ def began(state: State, client: Client, event: Began, now: int) -> None:
 
 def look(state: State, executor: Executor, now: int) -> None:
     """Handle the alarm of an executor: interrupt or kill calls after their time limits, and set the next alarm."""
-    if executor.id not in state.executors or executor.refusal:
+    if executor.id not in state.executors or executor.refusal is not None:
         return
     for id, watch in list(executor.watched.items()):
         task = executor.assigned[id]

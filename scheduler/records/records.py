@@ -114,6 +114,21 @@ class Account(Struct, eq=False, gc=False):
         return max(cpu / self.cpu_in_all, gpu / self.gpu_in_all) / self.weight
 
 
+class Charge(Struct, eq=False, gc=False):
+    """What an account is charged for the grant of an executor."""
+
+    account: Account
+    request: Request
+
+
+class Refusal(Struct, eq=False, gc=False):
+    """How an executor broke the protocol. Then it is being killed, and its messages are dropped."""
+
+    why: str
+    ends: int
+    """The number of calls that ended in dropped frames, as its agent counts."""
+
+
 class Executor(Struct, eq=False, gc=False):
     """A process that runs user code. It holds a grant exactly while it has assigned calls or is an actor."""
 
@@ -127,9 +142,8 @@ class Executor(Struct, eq=False, gc=False):
     queue: Queue | None = None
     """The queue that it serves, while it has a grant for calls of that queue."""
     grant: Grant | None = None
-    account: Account | None = None
-    charged: Request | None = None
-    """With an account: the request that was charged."""
+    charge: Charge | None = None
+    """None: no account is charged for its grant."""
     assigned: dict[bytes, Task] = {}
     """Its calls that have not ended, in the order of sending. The first may be running."""
     load_us: int = 0
@@ -164,12 +178,9 @@ class Executor(Struct, eq=False, gc=False):
     """Arguments of calls that have failed and that it may still run. They are held until it is gone."""
     fault: Faulted | None = None
     """The error after which it can no longer use its GPUs. Then it is ending."""
-    refusal: str = ""
-    """How it broke the protocol. Then it is being killed, and its messages are dropped."""
+    refusal: Refusal | None = None
     forked_for: Queue | None = None
     """The queue for which it was forked, until one of its calls has ended."""
-    refused_ends: int = 0
-    """The number of calls that ended in dropped frames, as its agent counts."""
     gang: Gang | None = None
     """The gang of which it is a member, for life."""
     gang_rank: int = 0
@@ -236,17 +247,17 @@ class Executor(Struct, eq=False, gc=False):
         self.load_us = 0
         return tasks
 
-    def charge(self, account: Account | None, request: Request) -> None:
+    def charge_to(self, account: Account | None, request: Request) -> None:
         """Charge what it is granted for a request to an account, if any."""
         if account is not None:
-            self.account, self.charged = account, request
+            self.charge = Charge(account, request)
             account.note(request, 1)
 
     def discharge(self) -> None:
         """Take its grant off the account: it has given it back."""
-        if self.account is not None and self.charged is not None:
-            self.account.note(self.charged, -1)
-        self.account = self.charged = None
+        if self.charge is not None:
+            self.charge.account.note(self.charge.request, -1)
+            self.charge = None
 
     def lendable_cpu(self) -> int:
         """The CPU that it lends while it is blocked: not the part that its actor holds for life."""
@@ -257,15 +268,15 @@ class Executor(Struct, eq=False, gc=False):
     def lend_cpu(self) -> None:
         """Lend the CPU of its grant: it is blocked."""
         self.blocked = True
-        if self.account is not None:
-            self.account.running -= 1
+        if self.charge is not None:
+            self.charge.account.running -= 1
         self.source.free.cpu += self.lendable_cpu()
 
     def reclaim_cpu(self) -> None:
         """Take the lent CPU back: it is no longer blocked. The free CPU of its source may fall below zero."""
         self.blocked = False
-        if self.account is not None:
-            self.account.running += 1
+        if self.charge is not None:
+            self.charge.account.running += 1
         self.source.free.cpu -= self.lendable_cpu()
 
 
@@ -628,6 +639,17 @@ class Gang(Struct, eq=False, gc=False):
     nodes: int = 1
 
 
+class Stillborn(Struct, eq=False, gc=False):
+    """Executors of a queue that died before they began a call of it: see `backoff.py`."""
+
+    count: int = 0
+    """Their number, in a row."""
+    next_try: int = 0
+    """Executors from this number on were forked after the last of these deaths."""
+    forks_from_us: int = 0
+    """No executor is forked for the queue before this time."""
+
+
 class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Calls that can run on the same executors, in order of submission."""
 
@@ -668,16 +690,17 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Whether its calls cannot finish before the job's time ends. Then they are not started."""
     is_deferring: bool = False
     """With alternatives: whether its calls wait for a faster one, although this one may have room."""
-    stillborn: int = 0
-    """The number of executors in a row that died before they began a call of it: see `backoff.py`."""
-    next_try: int = 0
-    """Executors from this number on were forked after the last of these deaths."""
-    forks_from_us: int = 0
-    """No executor is forked for it before this time."""
+    stillborn: Stillborn | None = None
+    """None: no executor died before it began a call of it."""
     denied_us: int = 0
     """The backlog of all calls since the last fork for which none was made: see `note_denied`."""
     denied_order: int = 0
     """The calls up to this order are in it."""
+
+    @property
+    def forks_from_us(self) -> int:
+        """No executor is forked for it before this time."""
+        return self.stillborn.forks_from_us if self.stillborn is not None else 0
 
     def tidy(self) -> None:
         """Drop calls at the front that have ended."""

@@ -112,10 +112,14 @@ def check_gangs(state: State) -> None:
 def check_accounts(state: State) -> None:
     """Accounts count the grants of their executors."""
     for account in state.accounts.values():
-        own = [executor for executor in state.executors.values() if executor.account is account]
-        assert all(executor.grant is not None for executor in own), f"account {account.name} pays for nothing"
-        charged = [executor.charged for executor in own if executor.charged is not None]
-        running = sum(not executor.blocked for executor in own)
+        own = [
+            (one, one.charge.request)
+            for one in state.executors.values()
+            if one.charge and one.charge.account is account
+        ]
+        assert all(executor.grant is not None for executor, _ in own), f"account {account.name} pays for nothing"
+        charged = [request for _, request in own]
+        running = sum(not executor.blocked for executor, _ in own)
         sums = (running, sum(one.cpu for one in charged), sum(one.gpu for one in charged))
         counted = (account.running, account.cpu, account.gpu)
         assert sums == counted, f"account {account.name} counts {counted}, and it is {sums}"

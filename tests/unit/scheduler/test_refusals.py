@@ -42,8 +42,8 @@ PLACE = Stored(0, 64, 100)
 
 def refusal(cluster: Cluster, executor: int) -> str:
     """What the executor was refused for; empty: it was not."""
-    found: str = cluster.state.executors[executor].refusal
-    return found.removeprefix("sent a frame that cannot be read: ")
+    found = cluster.state.executors[executor].refusal
+    return found.why.removeprefix("sent a frame that cannot be read: ") if found is not None else ""
 
 
 def say(cluster: Cluster, client: int, events: list[Any], ended: int | None = None) -> None:
@@ -171,7 +171,9 @@ def test_what_was_said_before_counts_and_nothing_after() -> None:
         assert ID in cluster.state.objects
         say(cluster, executor, [Done(first, b"value", 1)], ended=1)
         say(cluster, executor, [Put(OTHER, Value(b""))], ended=0)
-        assert cluster.state.executors[executor].refused_ends == 2
+        refused = cluster.state.executors[executor].refusal
+        assert refused is not None
+        assert refused.ends == 2
         assert OTHER not in cluster.state.objects
         assert cluster.state.executors[executor].assigned
         cluster.forget()
