@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.protocol.effects import Cancel, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
-    METHOD,
     STREAMING,
     ActorSpec,
     Blocked,
@@ -14,6 +12,7 @@ from mpi_runtime.scheduler.protocol.events import (
     MethodSpec,
     Released,
     Returned,
+    TaskSpec,
     Unblocked,
     Value,
     Yielded,
@@ -119,7 +118,7 @@ class World(Head):
 
     def _wait_inside(self, process: Process, call: Call) -> None:
         """Rank 0 of a gang submits a call, and waits for it."""
-        spec = self.rng.choice([one for one in self.specs.values() if one.kind not in (ACTOR, METHOD)])
+        spec = self.rng.choice([one for one in self.specs.values() if isinstance(one.kind, TaskSpec)])
         id = digest(f"{self.options.seed} {len(self.inner)} inside".encode(), 15) + b"\0"
         self.inner[id] = process, call
         self.counters["inner calls"] += 1

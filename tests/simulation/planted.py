@@ -150,8 +150,8 @@ def items_are_told_again_by_a_second_attempt(patch: pytest.MonkeyPatch) -> None:
 
     def planted(state: State, client: Client, event: Yielded, now: int) -> None:
         task = client.as_executor().assigned.get(event.call)
-        if task is not None:
-            task.yielded = min(task.yielded, event.index)
+        if task is not None and task.stream is not None:
+            task.stream.yielded = min(task.stream.yielded, event.index)
         yielded(state, client, event, now)
 
     patch.setitem(core.CLIENT_EVENTS, Yielded, planted)
@@ -162,8 +162,8 @@ def an_item_is_lost(patch: pytest.MonkeyPatch) -> None:
 
     def planted(state: State, client: Client, event: Yielded, now: int) -> None:
         task = client.as_executor().assigned.get(event.call)
-        if task is not None and task.call.attempt:
-            task.yielded = max(task.yielded, 1)
+        if task is not None and task.stream is not None and task.call.attempt:
+            task.stream.yielded = max(task.stream.yielded, 1)
         yielded(state, client, event, now)
 
     patch.setitem(core.CLIENT_EVENTS, Yielded, planted)
