@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Sequence
 
 from benchmarks.workloads import Workload, all_workloads
-from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
+from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, asked
 
 
 def bound_us(workload: Workload) -> float:
@@ -99,7 +99,6 @@ def ours_us(workload: Workload, with_limits: bool = True) -> int:
     """The makespan with the scheduler of real jobs."""
     followers, limits = Followers(workload), limits_us(workload)
     paths = paths_us(workload, [limits[call.name] for call in workload.calls])
-    index_of: dict[Work, list[int]] = {}
 
     def submit(indices: Sequence[int]) -> None:
         works = []
@@ -107,13 +106,12 @@ def ours_us(workload: Workload, with_limits: bool = True) -> int:
             call = workload.calls[index]
             path_us = rounded(paths[index]) if with_limits else 0
             limit_us = limits[call.name] if with_limits else 0
-            work = Work(call.name, call.shape, call.duration_us, limit_us, call.priority, path_us)
-            index_of.setdefault(work, []).append(index)
+            work = Work(call.name, asked(call.shape, limit_us, call.priority), call.duration_us, path_us, index)
             works.append(work)
         cluster.submit(works)
 
     def ended(ran: Ran) -> None:
-        ready = followers.ended(index_of[ran.work].pop())
+        ready = followers.ended(ran.work.tag)
         if ready:
             submit(ready)
 

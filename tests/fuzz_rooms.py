@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime import batch, mpi, rl, slurm, train, tune
-from mpi_runtime.batch.file.model import OPTIONS as BATCH_OPTIONS
+from mpi_runtime.batch.file.options import OPTIONS as BATCH_OPTIONS
 
 LEFT_OUT = {
     "tune.run": "it runs experiments of any length: `Tuner` and the settings take its arguments",

@@ -18,3 +18,6 @@ from mpi_runtime.batch.history.results import CommandError, CommandResult
 from mpi_runtime.batch.run.submission import array, command
 
 __all__ = ["CommandError", "CommandResult", "array", "command", "product", "rows", "zipped"]
+
+for _kind in (CommandResult, CommandError):
+    _kind.__module__ = __name__  # journals of programs contain them: the modules here may move

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import msgspec
 
 from mpi_runtime import config
-from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.cli import gpus
 from mpi_runtime.core.agent.gpus import Finder, Gpus
 from mpi_runtime.core.host import launchers, machine

@@ -5,8 +5,11 @@ from __future__ import annotations
 import heapq
 import itertools
 
+import msgspec
+
 from mpi_runtime.batch.extend import Command, Graph, History, Paths
-from mpi_runtime.whatif.prospects import Prospect, fits, prospect
+from mpi_runtime.extend import fits
+from mpi_runtime.whatif.prospects import Prospect, prospect
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, custom
 
 
@@ -77,10 +80,12 @@ class Batch:
 
     def on(self, nodes: int, shape: Shape, jobs: int = 1) -> Prospect:
         """The estimate for a number of nodes of one shape, which one job has, or several in equal parts."""
+        pool = shape.pool()
         graph, paths, shared = Graph(), Paths(), Shared()  # new ones: durations are learnt only as commands end
         graph.add(self.groups)
         paths.add(self.groups)
-        commands: dict[Work, list[str]] = {}
+        names: list[str] = []
+        """The commands, by the tags of their works."""
         left: dict[str, int] = {}
         """By command: its ranks that have not ended. Here each is a call of its own: they need not begin together."""
 
@@ -92,14 +97,14 @@ class Batch:
                     shared.add(command, paths.path_us(command.name))
             for command in [*(one for one in ready if not one.shares), *shared.take()]:
                 work = self._work(command, paths.path_us(command.name))
-                if any(fits(one, shape) for one in (work.shape, *(other for other, _ in work.others))):
-                    commands.setdefault(work, []).extend([command.name] * command.ranks)
-                    works += [work] * command.ranks
+                if any(fits(one.request(), pool) for one in work.asked.demands()):
+                    works += [work._replace(tag=len(names))] * command.ranks
+                    names.append(command.name)
                     left[command.name] = command.ranks
             cluster.submit(works)
 
         def ended(ran: Ran) -> None:
-            name = commands[ran.work].pop(0)
+            name = names[ran.work.tag]
             left[name] -= 1
             if left[name]:
                 return
@@ -116,17 +121,21 @@ class Batch:
         return prospect(nodes, shape, seconds, ran, self._chain_s(), never, "commands", jobs)
 
     def _work(self, command: Command, path_us: int) -> Work:
-        limit_us, expect_us = round((command.time_limit or 0.0) * 1e6), round((command.expect or 0.0) * 1e6)
         group = command.name.rpartition(".")[0] or command.name
-        shapes = [Shape(one.num_cpus, one.num_gpus, one.memory, custom(one.resources)) for one in command.demands()]
+        demands = [msgspec.structs.replace(one, resources=dict(custom(one.resources))) for one in command.demands()]
         known_s = self.durations[command.name]
         if command.alternatives:  # its own duration is that of the one it had
-            took_s = [self._means.get((group, number), known_s) for number in range(len(shapes))]
+            took_s = [self._means.get((group, number), known_s) for number in range(len(demands))]
         else:
             took_s = [known_s]
-        first, *others = [(one, max(1, round(seconds * 1e6))) for one, seconds in zip(shapes, took_s, strict=True)]
-        account = command.group, command.group_weight, command.group_limit
-        return Work(group, *first, limit_us, command.priority, path_us, account, 0, expect_us, tuple(others))
+        first_us, *others_us = [max(1, round(seconds * 1e6)) for seconds in took_s]
+        asked = msgspec.structs.replace(
+            command,
+            resources=demands[0].resources,
+            alternatives=tuple(demands if command.alternatives else ()),
+            grace=0.0,
+        )  # nothing is ended there, so that limits need no grace
+        return Work(group, asked, first_us, path_us, others_us=tuple(others_us))
 
     def _chain_s(self) -> float:
         """The duration of the longest chain of commands."""

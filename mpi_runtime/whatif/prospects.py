@@ -51,8 +51,8 @@ def prospect(
 
     `never` is the number of calls that could not run. Each of the `jobs` has an equal part of the nodes.
     """
-    used = [(one.shape, (one.end_us - one.start_us) / 1e6) for one in ran]
-    cpu_s, gpu_s = (sum(one.cpus * took for one, took in used), sum(one.gpus * took for one, took in used))
+    used = [(one.demand, (one.end_us - one.start_us) / 1e6) for one in ran]
+    cpu_s, gpu_s = (sum(one.num_cpus * took for one, took in used), sum(one.num_gpus * took for one, took in used))
     bounds = {"the work on CPUs": cpu_s / (nodes * shape.cpus) if shape.cpus else 0.0}
     if shape.gpus:
         bounds["the work on GPUs"] = gpu_s / (nodes * shape.gpus)
@@ -86,13 +86,6 @@ def proposal(prospects: Sequence[Prospect]) -> str:
     size = f"{each} node{'s' * (each > 1)} with {best.shape.cpus:g} CPUs{gpus}{' each' * (each > 1)}"
     count = f"{best.jobs} jobs of" if best.jobs > 1 else "one job of"
     return f"proposal: {count} {size}: {_time(best.seconds)}, {best.core_hours:.2f} core hours"
-
-
-def fits(asked: Shape, shape: Shape) -> bool:
-    """Whether a node of a shape can ever run a call of this shape."""
-    there = dict(shape.resources)
-    has_custom = all(amount <= there.get(name, 0) for name, amount in asked.resources)
-    return has_custom and asked.cpus <= shape.cpus and asked.gpus <= shape.gpus and asked.memory <= shape.memory
 
 
 def in_lines(prospects: Sequence[Prospect]) -> list[str]:

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from mpi_runtime.extend import fits
 from mpi_runtime.scheduler.protocol.events import ActorSpec, MethodSpec, TimeSpec
-from mpi_runtime.whatif.prospects import Prospect, fits, prospect
+from mpi_runtime.whatif.prospects import Prospect, prospect
 from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of
-from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work
+from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work, asked
 
 FORK_US = 10_000
 """About the duration of the start of a process."""
@@ -40,8 +41,8 @@ class Job:
                 tag = self.tags[call.id, number] = len(self.works)
                 priority = call.spec.priority + RESUMES * bool(number)
                 took_us = UNTIL_ENDED if keeps(call.spec) else max(1, part.took_us)
-                work = Work(call.spec.name, shape, took_us, time.limit_us, priority, 0, account, tag, time.expect_us)
-                self.works.append((call.id, number, work))
+                states = asked(shape, time.limit_us, priority, account, time.expect_us)
+                self.works.append((call.id, number, Work(call.spec.name, states, took_us, tag=tag)))
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
         """The estimate for a number of nodes of one shape."""
@@ -66,7 +67,7 @@ class _Replay:
 
     def __init__(self, job: Job, shape: Shape | None) -> None:
         self._job = job
-        self._shape = shape
+        self._pool = shape.pool() if shape is not None else None
         self._cluster: VirtualCluster | _Unlimited
         self._has_ended: set[bytes] = set()
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
@@ -102,7 +103,7 @@ class _Replay:
 
     def _run(self, id: bytes, number: int) -> None:
         work = self._job.works[self._job.tags[id, number]][2]
-        if self._shape is None or fits(work.shape, self._shape):
+        if self._pool is None or fits(work.asked.request(), self._pool):
             self._cluster.submit([work])
 
     def began(self, work: Work) -> None:
@@ -175,7 +176,7 @@ class _Unlimited:
             self._replay.began(work)
             if work.duration_us == UNTIL_ENDED:
                 continue
-            ran = Ran(work, 0, self._now, self._now + work.duration_us, work.shape)
+            ran = Ran(work, 0, self._now, self._now + work.duration_us, work.asked)
             self.later(work.duration_us, partial(self._replay.ended, ran))
 
     def later(self, us: int, action: Callable[[], None]) -> None:

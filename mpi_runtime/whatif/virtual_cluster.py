@@ -12,16 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
+
+from mpi_runtime.batch.extend import Asked, Demand, call_options
+from mpi_runtime.extend import Pool, Request, custom_of, pool_for, task_spec
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.protocol.amounts import TYPE, Request, custom_of
+from mpi_runtime.scheduler.protocol.amounts import TYPE
 from mpi_runtime.scheduler.protocol.effects import StartExecutor, StopExecutor, TakeBack
-from mpi_runtime.scheduler.protocol.events import DRIVER, AccountSpec, Call, Done, Released, Spec, TaskSpec, TimeSpec
+from mpi_runtime.scheduler.protocol.events import DRIVER, Call, Done, Released, Spec
 from mpi_runtime.scheduler.protocol.ids import alternative_id
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
 
 UNTIL_ENDED = -1
 """The duration of what runs until `VirtualCluster.end`."""
+NO_ACCOUNT = ("", 1.0, 0)
 IDLE_ALARMS_MAX = 1000
 """The number of alarms of the scheduler without a start after which nothing will start."""
 
@@ -36,31 +41,45 @@ class Shape(NamedTuple):
     resources: tuple[tuple[str, float], ...] = ()
     """Custom resources by name."""
 
+    def pool(self) -> Pool:
+        """The resources of such a node as the scheduler counts them."""
+        custom = custom_of({name: _units(amount) for name, amount in self.resources})
+        return pool_for(Request(_units(self.cpus), _units(self.gpus), self.memory, custom))
+
 
 def custom(amounts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     """Custom resources for a shape, without those that name a host or a type of GPU."""
     return tuple((name, amount) for name, amount in amounts.items() if not name.startswith(("node:", TYPE)))
 
 
+def asked(
+    shape: Shape,
+    limit_us: int = 0,
+    priority: int = 0,
+    account: tuple[str, float, int] = ("", 1.0, 0),
+    expect_us: int = 0,
+) -> Asked:
+    """What a call asks that needs a shape; `account`: name, weight and limit, an empty name: none."""
+    group, weight, limit = account
+    return Asked(
+        *(shape.cpus, shape.gpus, shape.memory, dict(shape.resources)), time_limit=limit_us / 1e6 or None, grace=0.0,
+        expect=expect_us / 1e6 or None, priority=priority, group=group, group_weight=weight, group_limit=limit,
+    )  # fmt: skip
+
+
 class Work(NamedTuple):
-    """A call with a known duration, or `UNTIL_ENDED`."""
+    """A call with a known duration, or `UNTIL_ENDED`. Its ranks are calls of their own."""
 
     name: str
-    shape: Shape
+    asked: Asked
     duration_us: int
-    time_limit_us: int = 0
-    """Its time limit; 0: none."""
-    priority: int = 0
+    """With the first alternative, if it has several."""
     path_us: int = 0
     """The duration of the call and the longest chain after it, as its submitter knows it."""
-    account: tuple[str, float, int] = ("", 1.0, 0)
-    """Its account: name, weight and limit, see `AccountSpec`; an empty name: none."""
     tag: int = 0
     """Distinguishes it from equal ones."""
-    expect_us: int = 0
-    """Its expected duration, see `Spec`; 0: none."""
-    others: tuple[tuple[Shape, int], ...] = ()
-    """Its further alternatives: the request, and the duration in microseconds."""
+    others_us: tuple[int, ...] = ()
+    """The durations with its further alternatives."""
 
 
 class Ran(NamedTuple):
@@ -70,7 +89,7 @@ class Ran(NamedTuple):
     node: int
     start_us: int
     end_us: int
-    shape: Shape
+    demand: Demand
     """The request that it had."""
 
 
@@ -108,10 +127,10 @@ class VirtualCluster:
         self._began = began or (lambda work: None)
         self._fork_us = fork_us
         self._works: dict[bytes, Work] = {}
-        self._takes: dict[bytes, tuple[Shape, int]] = {}
+        self._takes: dict[bytes, tuple[Demand, int]] = {}
         """The request and the duration of each call that was assigned."""
-        self._specs: dict[Work, int] = {}
-        """By work without its durations."""
+        self._specs: dict[bytes, int] = {}
+        """By all that the scheduler sees of a call."""
         self._alternatives: dict[int, int] = {}
         """The index of each spec of a further alternative."""
         self._executors: dict[int, _Executor] = {}
@@ -134,12 +153,14 @@ class VirtualCluster:
         """Submit calls to the scheduler now, in this order."""
         events: list[Spec | Call] = []
         for work in works:
-            key = work._replace(duration_us=0, tag=0, others=tuple((shape, 0) for shape, _ in work.others))
+            options = call_options(work.asked, work.path_us)
+            key = msgspec.msgpack.encode((work.name, options))
             spec = self._specs.get(key)
             if spec is None:
                 spec = self._specs[key] = len(self._specs) + 1
-                events.append(_spec(spec, work))
-                self._alternatives |= {alternative_id(spec, index): index for index in range(1, len(work.others) + 1)}
+                made = task_spec(work.name, b"", options)
+                events.append(msgspec.structs.replace(made, id=spec, imports=[]))
+                self._alternatives |= {alternative_id(spec, one): one for one in range(1, len(work.others_us) + 1)}
             id = next(self._calls).to_bytes(16, "big")
             self._works[id] = work
             events.append(Call(id, spec, b""))
@@ -193,11 +214,11 @@ class VirtualCluster:
                 self._idle_alarms += 1
                 self._at(max(alarm_us, self.now + 1), lambda: None)
 
-    def _taken(self, call: Call) -> tuple[Shape, int]:
+    def _taken(self, call: Call) -> tuple[Demand, int]:
         """The request and the duration of a call: those of the alternative that its spec is."""
         work = self._works[call.id]
         index = self._alternatives.get(call.spec, 0)
-        return work.others[index - 1] if index else (work.shape, work.duration_us)
+        return work.asked.demands()[index], work.others_us[index - 1] if index else work.duration_us
 
     def _started(self, executor: _Executor) -> None:
         executor.is_started = True
@@ -228,12 +249,12 @@ class VirtualCluster:
 
     def _end(self, executor: _Executor) -> None:
         id = executor.assigned.pop(0)
-        work, (shape, _) = self._works.pop(id), self._takes.pop(id)
+        work, (demand, _) = self._works.pop(id), self._takes.pop(id)
         began_us, executor.began_us = executor.began_us, -1
         number = executor.effect.executor
         self.scheduler.handle(number, [Done(id, b"", self.now - began_us, began_us)], self.now, 1)
         self.scheduler.handle(DRIVER, [Released([id])], self.now)
-        ran = Ran(work, executor.node, began_us, self.now, shape)
+        ran = Ran(work, executor.node, began_us, self.now, demand)
         self.ran.append(ran)
         self._ended(ran)
         self._begin_next(executor)
@@ -241,23 +262,3 @@ class VirtualCluster:
 
 def _units(amount: float) -> int:
     return round(amount * UNIT)
-
-
-def _request(shape: Shape) -> Request:
-    custom = custom_of({name: _units(amount) for name, amount in shape.resources})
-    return Request(_units(shape.cpus), _units(shape.gpus), shape.memory, custom)
-
-
-def _spec(id: int, work: Work) -> Spec:
-    has_time = work.time_limit_us or work.expect_us
-    return Spec(
-        id,
-        TaskSpec(alternatives=tuple(_request(shape) for shape, _ in work.others)),
-        work.name,
-        b"",
-        _request(work.shape),
-        priority=work.priority,
-        time=TimeSpec(work.time_limit_us, expect_us=work.expect_us) if has_time else None,
-        path_us=work.path_us,
-        account=AccountSpec(*work.account) if work.account[0] else None,
-    )

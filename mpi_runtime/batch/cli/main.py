@@ -16,10 +16,10 @@ from typing import Any
 
 import mpi_runtime
 from mpi_runtime.batch.cli.check import check, stated_nodes
-from mpi_runtime.batch.cli.options import NO_FLAGS, VERBS, parser
+from mpi_runtime.batch.cli.options import VERBS, parser
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX, Problem, is_refused
-from mpi_runtime.batch.file.model import OPTIONS, read_command
+from mpi_runtime.batch.file.options import OPTIONS, read_command
 from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.history import batch_history
@@ -362,7 +362,7 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
 def _defaults(options: argparse.Namespace) -> dict[str, Any]:
     """The options for all commands on the command line, checked."""
     stated = vars(options)
-    found = {name: stated[name] for name in OPTIONS if name not in NO_FLAGS and stated[name] is not None}
+    found = {name: stated[name] for name, one in OPTIONS.items() if one.metavar and stated[name] is not None}
     found |= {} if stated["command_ranks"] is None else {"ranks": stated["command_ranks"]}
     _, wrong = read_command("true", found, {})
     if wrong:

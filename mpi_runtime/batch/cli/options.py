@@ -3,7 +3,7 @@
 import argparse
 
 from mpi_runtime.batch.cli.check import add_options
-from mpi_runtime.batch.file.model import OPTIONS
+from mpi_runtime.batch.file.options import OPTIONS
 from mpi_runtime.batch.file.parse import FORMS
 from mpi_runtime.show.command_line import path
 
@@ -20,20 +20,6 @@ VERBS = {
     "list": "list the batches of this directory",
 }
 """Verbs that show a batch, change one that runs, or wait for it: see `batch_control.py`."""
-NO_FLAGS = ("name", "after", "ranks", "mpi")
-"""Options that are not for all commands."""
-METAVARS = {
-    "num_cpus": "CPUS", "num_gpus": "GPUS", "memory": "SIZE", "resources": "NAME=AMOUNT,...",
-    "batch_resources": "NAME=AMOUNT,...",
-    "alternatives": "REQUEST|REQUEST", "output_limit": "SIZE",
-    "time_limit": "TIME", "expect": "TIME", "grace": "TIME",
-    "priority": "NUMBER", "group": "NAME", "group_weight": "WEIGHT", "group_limit": "COUNT", "env": "NAME=TEXT,...",
-    "shell": "SHELL", "cwd": "DIR", "stdin": "FILE", "stdout": "FILE", "stderr": "FILE",
-    "inputs": "FILE,...", "latency_wait": "TIME", "rerun": "true|false", "retries": "COUNT",
-    "retry_codes": "CODE,...", "retry_delay": "TIME", "success_codes": "CODE,...", "on_failure": "skip|continue|stop",
-    "pin": "true|false", "keep_workdir": "true|false", "ranks_per_node": "COUNT", "launcher": "COMMAND",
-}  # fmt: skip
-"""What the value of each option is, for help on the command line."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("options of commands, with their defaults")
     help_ranks = "how many MPI ranks each command has: its option `ranks`"
     group.add_argument("--command-ranks", metavar="COUNT", help=help_ranks)
-    for name, (_, what) in OPTIONS.items():
-        if name not in NO_FLAGS:
-            group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=METAVARS[name], help=what)
+    for name, one in OPTIONS.items():
+        if one.metavar:
+            group.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar=one.metavar, help=one.help)
     return made

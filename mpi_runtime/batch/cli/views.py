@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.batch.history import batch_history, submitted
 from mpi_runtime.batch.history.graph import NAMES_MAX
 from mpi_runtime.batch.history.outputs import open_output

@@ -93,7 +93,9 @@ class Coordinator:
         """A command may start."""
         if work.number in self._ended or work.number in self._queued:
             return
-        key = (work.request, work.together, work.group, work.ranks, work.ranks_per_node, work.others, work.shares)
+        asked = work.asked
+        own = work.together, asked.group, asked.ranks, asked.ranks_per_node
+        key = (*own, *asked.shared(), *work.requests())
         queue = self._queues.setdefault(key, [])
         self._serial += 1
         heapq.heappush(queue, (work.order, work.number, self._serial, work))
@@ -257,9 +259,10 @@ class Coordinator:
             if not queue or (best is not None and self._queues[best][0][:3] < queue[0][:3]):
                 continue
             work = queue[0][3]
-            if work.group_limit and self._running[work.group] >= work.group_limit:
+            asked = work.asked
+            if asked.group_limit and self._running[asked.group] >= asked.group_limit:
                 continue
-            if any(self._used.get(name, 0.0) + amount > total + 1e-9 for name, amount, total in work.shares):
+            if any(self._used.get(name, 0.0) + amount > total + 1e-9 for name, amount, total in asked.shared()):
                 continue
             if self._homes.get(work.together, token) != token or not fits(work, member.nodes):
                 continue
@@ -343,8 +346,8 @@ class Coordinator:
 
     def _hold(self, work: Work, sign: int) -> None:
         """Count what a command takes of what all jobs share."""
-        self._running[work.group] += sign
-        for name, amount, _ in work.shares:
+        self._running[work.asked.group] += sign
+        for name, amount in work.asked.shares.items():
             self._used[name] = self._used.get(name, 0.0) + sign * amount
 
     def _count(self, member: _Member, works: Iterable[Work], sign: int) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 
 import msgspec
+
+from mpi_runtime.batch.file.model import Asked, Demand
 
 Request = tuple[tuple[str, float], ...]
 """Amounts of resources by name, without zeros, in the order of names."""
@@ -21,32 +24,43 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
     name: str
     key: bytes
     """The hash of the command: an end counts only for it."""
-    command: bytes = b""
+    command: bytes = msgspec.msgpack.encode(Asked())
     """In msgpack. Not its place in a file, which may be edited while jobs run."""
     request: Request = ()
+    """Its amounts, of all ranks together; of the first alternative. Here because decisions need it most often."""
     seconds: float = 1.0
     """How long it is assumed to take."""
     limit_s: float = 0.0
     """How long it may take at most; 0: not known, or `seconds` counts in its place."""
     order: tuple[int, int] = (0, 0)
-    """Commands with lower values are offered first."""
+    """Commands with lower values are offered first: those of a high priority, then those before a long chain."""
     attempt: int = 0
     """How often it was offered before to a job that was lost."""
     together: str = ""
     """Commands with this text run in one job, because they write to one file."""
-    group: str = ""
-    group_limit: int = 0
-    """How many commands of the group run at a time in all jobs; 0: any number."""
-    path_us: int = 0
-    """For the scheduler of the job that runs it."""
-    ranks: int = 1
-    """How many equal parts of its request may be on different nodes of a job."""
-    ranks_per_node: int = 0
-    """How many of them are on each node; 0: any number."""
-    others: tuple[Request, ...] = ()
-    """Its further alternatives: the scheduler of the job takes one that fits."""
-    shares: tuple[tuple[str, float, float], ...] = ()
-    """What it needs of resources that all jobs share: name, amount, and what there is in all."""
+
+    @property
+    def asked(self) -> Asked:
+        """What the command asks of a job."""
+        return _asked(self.command)
+
+    @property
+    def path_us(self) -> int:
+        """The chain after it, for the scheduler of the job that runs it."""
+        return -self.order[1]
+
+    def requests(self) -> list[Request]:
+        """The amounts of all its alternatives."""
+        asked = self.asked
+        return [self.request, *(request_of(one, asked.ranks) for one in asked.alternatives[1:])]
+
+
+_asked = functools.lru_cache(maxsize=4096)(msgspec.msgpack.Decoder(Asked).decode)
+
+
+def request_of(demand: Demand, ranks: int = 1) -> Request:
+    """The amounts of an alternative, of all ranks together."""
+    return tuple(sorted((name, ranks * amount) for name, amount in demand.amounts().items() if amount))
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -121,18 +135,18 @@ def share_of(request: Request, nodes: tuple[dict[str, float], ...]) -> float:
 
 def share_on(work: Work, nodes: tuple[dict[str, float], ...]) -> float:
     """The share of all nodes of a job that a command takes, with the first alternative that fits."""
-    if work.others:
-        found = (one for one in (work.request, *work.others) if _has_room(one, nodes))
+    if work.asked.alternatives:
+        found = (one for one in work.requests() if _has_room(one, nodes))
         return share_of(next(found, work.request), nodes)
     return share_of(work.request, nodes)
 
 
 def fits(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
     """Whether the nodes of a job have room for a command when they are empty."""
-    if work.ranks > 1:
-        each = {name: amount / work.ranks for name, amount in work.request}
-        return room_for_ranks(each, nodes, work.ranks_per_node or work.ranks) >= work.ranks
-    return any(_has_room(one, nodes) for one in (work.request, *work.others))
+    asked = work.asked
+    if asked.ranks > 1:
+        return room_for_ranks(asked.amounts(), nodes, asked.ranks_per_node or asked.ranks) >= asked.ranks
+    return any(_has_room(one, nodes) for one in work.requests())
 
 
 def _has_room(request: Request, nodes: tuple[dict[str, float], ...]) -> bool:

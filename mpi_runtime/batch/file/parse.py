@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from mpi_runtime.batch.file.entries import COMMANDS_MAX, KEYS_MAX, Entry, Place, Problem, text_of
-from mpi_runtime.batch.file.json import read_json_lines
-from mpi_runtime.batch.file.lines import read_lines
-from mpi_runtime.batch.file.model import OPTIONS, Command, names_after, read_command, unknown
+from mpi_runtime.batch.file.entries import (
+    COMMANDS_MAX,
+    KEYS_MAX,
+    Entry,
+    Place,
+    Problem,
+    read_json_lines,
+    read_lines,
+    read_toml,
+    text_of,
+    unknown,
+)
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.options import OPTIONS, file_names, read_command
 from mpi_runtime.batch.file.parameters import Row, combined, product, rows, zipped
-from mpi_runtime.batch.file.shells import notes_on_shells
-from mpi_runtime.batch.file.templates import BUILT_IN
-from mpi_runtime.batch.file.toml import read_toml
+from mpi_runtime.batch.file.text import BUILT_IN, word_of_bash
 from mpi_runtime.errors import LaunchError
 
 LINES, TOML, JSON = "lines", "toml", "json"
@@ -105,9 +113,18 @@ def read_batch(
         room -= len(group.commands)
     if not entries and not problems:
         problems.append(Problem(1, 1, "there is no command here"))
-    return groups, sorted(
-        [*problems, *notes_on_shells((group.place, group.commands[0]) for group in groups if group.commands)]
-    )
+    return groups, sorted([*problems, *_notes_on_shells([group for group in groups if group.commands])])
+
+
+def _notes_on_shells(groups: Sequence[Group]) -> list[Problem]:
+    """One note for all groups whose commands look like bash and run in a shell without its extensions."""
+    firsts = [(group, group.commands[0]) for group in groups]
+    like_bash = [(group, one, word) for group, one in firsts if (word := word_of_bash(one.text, one.shell))]
+    if not like_bash:
+        return []
+    group, first, word = like_bash[0]
+    more = f" (and {len(like_bash) - 1} more such)" if len(like_bash) > 1 else ""
+    return [Problem(*group.place, f'{word!r} is of bash, and {first.shell} runs this{more}: set shell to "bash"', True)]
 
 
 def read_entry(
@@ -146,11 +163,19 @@ def read_entry(
         for name in dict.fromkeys(quoted)
         if name in (*BUILT_IN, *(name for row in found[:1] for name in row))
     ]
-    after = commands[0].after if commands else names_after(options) if problems else ()
+    after = commands[0].after if commands else _names_after(options) if problems else ()
     after_place = entry.places.get("after", entry.place) if after else NOWHERE
     if problems:  # the graph is checked all the same
         return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems + notes
     return Group(name, tuple(commands), after, entry.place, after_place, is_array), notes
+
+
+def _names_after(options: Mapping[str, object]) -> tuple[str, ...]:
+    """The names in `after`, for an entry with problems."""
+    try:
+        return file_names(options.get("after", ()))
+    except ValueError:
+        return ()
 
 
 def _wrong_default(key: str, value: Any) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.batch.file.parse import Group
 
 

@@ -6,6 +6,5 @@
 - `results.py`: the result of a command, and the error of a failed one
 - `outputs.py`: the output files of commands, and one archive for many small ones
 - `requests.py`: requests of users, and their answers, as files
-- `graph.py`: the order of commands: which may start, and which are skipped after a failure
-- `paths.py`: the longest chain behind each command, so that long chains start first
+- `graph.py`: the order of commands: which may start, which are skipped after a failure, the chain behind each
 """

@@ -14,8 +14,8 @@ import msgspec
 from mpi_runtime.batch.elastic.coordinator_turns import is_open
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
-from mpi_runtime.batch.file.model import SHELL, Command
-from mpi_runtime.batch.file.templates import fill, plain
+from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.text import SHELL, fill, plain
 from mpi_runtime.batch.history import batch_history, outputs, submitted
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError

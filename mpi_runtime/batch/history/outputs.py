@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.file.templates import fill, plain
+from mpi_runtime.batch.file.text import fill, plain
 from mpi_runtime.batch.history.batch_history import FOLDER
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.files.segments import write_all

@@ -15,16 +15,14 @@ from typing import Any
 import msgspec
 
 import mpi_runtime
-from mpi_runtime.batch.file.model import Command, Demand
-from mpi_runtime.batch.file.templates import fill, names_in, plain
-from mpi_runtime.batch.file.values import SKIP, text_of
+from mpi_runtime.batch.file.model import SKIP, Command
+from mpi_runtime.batch.file.text import fill, in_text, names_in, plain
 from mpi_runtime.batch.history.results import CommandError, CommandResult
 from mpi_runtime.batch.run.program import Ending, run_program
 from mpi_runtime.batch.run.ranks import Rank
 from mpi_runtime.config import COMMAND_OF, NUM_CPUS, RESOURCES, environment, scratch_directory
 from mpi_runtime.extend import claimed_processors, job, scratch, settings_for_mpi, spec_of, this_call
 from mpi_runtime.scheduler.protocol.events import Call
-from mpi_runtime.scheduler.protocol.limits import UNIT
 
 POLL_S = 0.1
 """Seconds between looks for the inputs of a command."""
@@ -124,7 +122,7 @@ class RetriedError(CommandError):
 def _made(data: bytes, names: str, values: Sequence[Any]) -> Command:
     """The command, with the values of parameters that are references, and a name."""
     made = msgspec.msgpack.decode(data, type=Command)
-    texts = {name: text_of(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
+    texts = {name: in_text(value) for name, value in zip(names.split(","), values, strict=False)} if names else {}
     if texts or not made.name:
         name = made.name or f"command-{mpi_runtime.get_runtime_context().get_task_id()}"
         made = msgspec.structs.replace(made, name=name, values={**made.values, **texts})
@@ -148,14 +146,7 @@ def _alternative_of(made: Command, call: Call | None) -> int:
     spec = spec_of(call) if made.alternatives and call is not None else None
     if spec is None:
         return 0
-    granted = spec.asks.cpu, spec.asks.gpu, spec.asks.memory, spec.asks.custom
-    return [amounts(one) for one in made.alternatives].index(granted)
-
-
-def amounts(demand: Demand) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
-    """CPU, GPU, memory and custom resources as the scheduler counts them."""
-    custom = tuple(sorted((name, round(amount * UNIT)) for name, amount in demand.resources.items() if amount))
-    return round(demand.num_cpus * UNIT), round(demand.num_gpus * UNIT), demand.memory, custom
+    return [one.request() for one in made.alternatives].index(spec.asks)
 
 
 def _attempt(

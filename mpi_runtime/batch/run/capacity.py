@@ -77,7 +77,8 @@ def _claim_s(command: Command) -> tuple[float, str]:
     """How much time a command must have left to be started, and the option that claims it; 0: none does."""
     if command.expect is not None:
         return command.expect, "expect"
-    return (command.time_limit + command.grace, "time_limit and grace") if command.time_limit is not None else (0.0, "")
+    limit_s = command.limit_s()
+    return (limit_s, "time_limit and grace") if limit_s is not None else (0.0, "")
 
 
 def cannot_run(command: Command, nodes: Sequence[Mapping[str, float]], cpu_limit: str = "") -> str:

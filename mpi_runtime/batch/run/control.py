@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.file.entries import is_refused
-from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.entries import is_refused, unknown
 from mpi_runtime.batch.file.parse import read_batch
 from mpi_runtime.batch.history.graph import NAMES_MAX, STARTED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.history.requests import Answer, Request

@@ -17,8 +17,8 @@ from mpi_runtime.batch.elastic.coordinator_turns import Leading
 from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, take
-from mpi_runtime.batch.elastic.records import Closed, Offer, Request, Status, Stop, Work, fits
-from mpi_runtime.batch.file.model import Command, Demand
+from mpi_runtime.batch.elastic.records import Closed, Offer, Status, Stop, Work, fits, request_of
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.history.batch_history import Ended, notes_in
 from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.run.capacity import node_resources
@@ -35,31 +35,13 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def request_of(demand: Demand, ranks: int = 1) -> Request:
-    """The resources of an alternative, of all ranks together, for the decisions of the coordinator."""
-    return tuple(sorted((name, ranks * amount) for name, amount in demand.amounts().items() if amount))
-
-
 def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: int) -> Work:
     """What jobs are offered."""
-    first, *others = [request_of(one, command.ranks) for one in command.demands()]
+    limit_s = command.limit_s() if command.expect is None else None
+    together = "\n".join(getattr(command, stream) for stream in command.appends)
     return Work(
-        number,
-        command.name,
-        key,
-        msgspec.msgpack.encode(command),
-        first,
-        seconds,
-        command.time_limit + command.grace if command.time_limit is not None and command.expect is None else 0.0,
-        (-command.priority, -path_us),
-        together="\n".join(getattr(command, stream) for stream in command.appends),
-        group=command.group,
-        group_limit=command.group_limit,
-        path_us=path_us,
-        ranks=command.ranks,
-        ranks_per_node=command.ranks_per_node,
-        others=tuple(others),
-        shares=tuple((name, amount, command.batch_resources[name]) for name, amount in command.shares.items()),
+        *(number, command.name, key, msgspec.msgpack.encode(command), request_of(command, command.ranks), seconds),
+        *(limit_s or 0.0, (-command.priority, -path_us), 0, together),
     )
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.text import SELF
 from mpi_runtime.extend import EACH_TEXT, OF_PLACES, TEXTS_OF_WHEEL, child_environment, settings_for_mpi
 
 SLURM, OPEN_MPI, HYDRA, INTEL = "srun", "Open MPI", "hydra", "Intel MPI"

@@ -24,8 +24,8 @@ from threading import Lock, Thread, Timer
 
 import msgspec
 
-from mpi_runtime.batch.file.launchers import SELF
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.text import SELF
 from mpi_runtime.batch.run.launch_lines import DEVICES, LaunchProblemError, Where, environment_of, line_of
 from mpi_runtime.batch.run.program import Ending, not_started, open_outputs, run_program
 from mpi_runtime.extend import NAME, PMI1, PMIX, VARIABLE, AgentLostError, Status, abort_s, children, kill_group, member

@@ -12,9 +12,8 @@ from mpi_runtime.batch.elastic.records import Work, share_on
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.batch_history import Planning
-from mpi_runtime.batch.history.graph import STARTED, Graph
+from mpi_runtime.batch.history.graph import STARTED, Graph, Paths
 from mpi_runtime.batch.history.outputs import SharedFiles, forget_start
-from mpi_runtime.batch.history.paths import Paths
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.coordinator_run import Sharing, work_of

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, TextIO
 
-from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, Problem, is_refused
-from mpi_runtime.batch.file.json import read_json_line
+from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, Problem, is_refused, read_json_line
 from mpi_runtime.batch.file.parse import Group, read_entry
 from mpi_runtime.batch.history.graph import Graph, wrong_names
 from mpi_runtime.batch.run.capacity import infeasible

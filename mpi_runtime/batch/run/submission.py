@@ -11,12 +11,12 @@ import msgspec
 
 import mpi_runtime
 from mpi_runtime import ObjectRef
-from mpi_runtime.batch.file.model import OPTIONS, Command, read_command
+from mpi_runtime.batch.file.model import CONTINUE, SKIP, Command, as_first_packed, call_options
+from mpi_runtime.batch.file.options import OPTIONS, read_command
 from mpi_runtime.batch.file.parameters import Row, combined, product
-from mpi_runtime.batch.file.values import CONTINUE, SKIP
 from mpi_runtime.batch.history.outputs import SharedFiles
 from mpi_runtime.batch.history.results import CommandError, CommandResult
-from mpi_runtime.batch.run.attempts import RetriedError, amounts, run_command, run_ranks
+from mpi_runtime.batch.run.attempts import RetriedError, run_command, run_ranks
 from mpi_runtime.batch.run.ranks import GRACE_S
 
 GATHER_US = 50_000
@@ -51,17 +51,9 @@ def submit(
     if not raises:  # thousands of names would be thousands of functions to the head
         name = name.rpartition(".")[0] or "command"
     options = {
+        **call_options(made, path_us),
         "name": name,
-        "num_cpus": made.num_cpus,
-        "num_gpus": made.num_gpus,
-        "memory": made.memory or None,
-        "priority": made.priority,
-        "time_limit": None if made.time_limit is None else made.time_limit + made.grace,
         "journal": None if raises else False,  # a batch has a journal of its own
-        "_account": (made.group, made.group_weight, made.group_limit) if made.group else None,
-        "_path_us": path_us,
-        "_alternatives": tuple(map(amounts, made.alternatives[1:])),
-        "expect": made.expect,
         "_gather_us": 0 if raises else GATHER_US,
     }
     has_gang = made.ranks > 1 or bool(made.launcher)
@@ -72,11 +64,10 @@ def submit(
             "max_retries": LOST_MAX + made.retries,
             "retry_exceptions": (RetriedError,) if made.retries else False,
         }
-    call = _call(tuple(made.resources.items()), *options.items())
+    call = _call(tuple(options.pop("resources").items()), *options.items())
     sent_s = time.time() if until_s else 0.0  # a journal knows calls again by their arguments
-    found: ObjectRef[Any] = call.remote(
-        msgspec.msgpack.encode(made), directory, raises, sent_s, until_s, ",".join(names), *refs
-    )
+    data = as_first_packed(made) if raises else msgspec.msgpack.encode(made)
+    found: ObjectRef[Any] = call.remote(data, directory, raises, sent_s, until_s, ",".join(names), *refs)
     return _SETTLE.remote([found]) if has_gang and raises and made.on_failure == CONTINUE else found
 
 

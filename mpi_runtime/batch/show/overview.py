@@ -145,7 +145,7 @@ def described(groups: Sequence[Group]) -> list[str]:
         count = f" ({len(group.commands)})" if group.is_array else ""
         by = f" by {first.launcher}" if first.launcher else ""
         ranks = f"{first.ranks} ranks{by}, each " if first.ranks > 1 or by else ""
-        asked = [" or ".join(one.shown() for one in first.demands())]
+        asked = [" or ".join(one.in_words() for one in first.demands())]
         asked += [f"{first.time_limit:g} s"] if first.time_limit is not None else []
         asked += [f"{first.expect:g} s expected"] if first.expect is not None else []
         more = len(group.after) - AFTER_SHOWN_MAX

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from mpi_runtime.core.calls.labels import check_selector
 from mpi_runtime.errors.arguments import check_amount, check_bool, check_number, check_text
-from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
+from mpi_runtime.scheduler.protocol.amounts import custom_of
 from mpi_runtime.scheduler.protocol.events import (
     DYNAMIC,
     RETURNS_MAX,
@@ -326,13 +326,11 @@ OPTIONS = {
 _OF_BATCHES = {
     "_account": Option(_anything, "account", convert=lambda given: AccountSpec(*given)),
     "_path_us": Option(_anything, "path_us"),
-    "_alternatives": Option(
-        _anything, "kind.alternatives", convert=lambda given: tuple(Request(*one) for one in given)
-    ),
+    "_alternatives": Option(_anything, "kind.alternatives"),
     "_gather_us": Option(_anything, "gather_us"),
     "_starts_mpi": Option(check_bool, "gang.starts_mpi"),
 }
-"""Options that batches set: (name, weight, limit), length of a chain, further requests, delay of reported ends, whether
+"""Options that batches set: (name, weight, limit), length of a chain, further `Request`s, delay of reported ends, whether
 members of a gang start MPI themselves. See `Spec`."""
 _ALL = OPTIONS | _OF_BATCHES
 TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)

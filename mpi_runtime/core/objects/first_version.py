@@ -14,6 +14,7 @@ mpi_runtime.api.context mpi_runtime get_gpu_ids get_gpus get_runtime_context nod
 mpi_runtime.api.job mpi_runtime init is_initialized shutdown
 mpi_runtime.api.timeline mpi_runtime timeline
 mpi_runtime.api.values mpi_runtime get put wait
+mpi_runtime.batch.memory.results mpi_runtime.batch CommandError CommandResult
 mpi_runtime.calls.actor_class mpi_runtime ActorClass method
 mpi_runtime.calls.actor_class mpi_runtime.actor exit_actor
 mpi_runtime.calls.actor_handle mpi_runtime ActorHandle ActorMethod checkpoint get_actor

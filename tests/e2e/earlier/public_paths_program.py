@@ -3,6 +3,7 @@
 import pickletools
 
 import mpi_runtime as ray
+from mpi_runtime import batch
 from mpi_runtime.core.objects import code_pickler
 
 ray.init(num_cpus=2, quiet=True)
@@ -61,6 +62,7 @@ things = {
         ray.actor.exit_actor,
         ray.ObjectRefGenerator,
     ],
+    "results of commands": [batch.CommandResult, batch.CommandError],
     "context": ray.get_runtime_context(),
     "errors": [ray.exceptions.TaskTimeoutError("late"), ray.exceptions.RayTaskError, ray.exceptions.OutOfDiskError],
 }

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+import msgspec
+
 from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.coordinator_turns import Leading, is_open, may_live
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, Belonging, take
-from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Request, Status, Work
+from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Request, Status, Work, request_of
+from mpi_runtime.batch.file.model import Asked, Demand
 from mpi_runtime.batch.history.batch_history import Ended, History
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.files import claim
@@ -57,12 +60,15 @@ class Task:
 
     def work(self, number: int) -> Work:
         """What jobs are offered."""
-        first, *others = [tuple((name, self.ranks * amount) for name, amount in one) for one in self.requests]
-        return Work(
-            number, self.name, b"", b"", first, self.seconds, self.seconds, ranks=self.ranks,
-            ranks_per_node=self.ranks_per_node, others=tuple(others), group=self.group, group_limit=self.group_limit,
-            shares=self.shares,
+        demands = [_demand(one) for one in self.requests]
+        asked = Asked(
+            demands[0].num_cpus, demands[0].num_gpus, ranks=self.ranks, ranks_per_node=self.ranks_per_node,
+            alternatives=tuple(demands) if demands[1:] else (), group=self.group, group_limit=self.group_limit,
+            shares={name: amount for name, amount, _ in self.shares},
+            batch_resources={name: total for name, _, total in self.shares},
         )  # fmt: skip
+        command, request = msgspec.msgpack.encode(asked), request_of(asked, self.ranks)
+        return Work(number, self.name, b"", command, request, self.seconds, self.seconds)
 
     def places(self, free: Sequence[Mapping[str, float]]) -> list[tuple[int, Request]]:
         """The node and the amounts of each rank, with the first alternative that fits; empty: none does."""
@@ -75,6 +81,11 @@ class Task:
             if len(found) == self.ranks:
                 return found
         return []
+
+
+def _demand(request: Request) -> Demand:
+    amounts = dict(request)
+    return Demand(amounts.get("CPU", 0.0), amounts.get("GPU", 0.0))
 
 
 @dataclass

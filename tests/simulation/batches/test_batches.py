@@ -8,7 +8,7 @@ import pytest
 
 from mpi_runtime.batch.elastic import coordinator, coordinator_turns, member_turns
 from mpi_runtime.batch.elastic.coordinator import Coordinator
-from mpi_runtime.batch.elastic.records import Work, fits
+from mpi_runtime.batch.elastic.records import Work, fits, share_of
 from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.batch.history import batch_history
 from tests.simulation.batches import jobs, world
@@ -152,15 +152,19 @@ def shares_of_earlier_offers_that_are_forgotten(patch: pytest.MonkeyPatch) -> No
 
 def ranks_that_fit_where_their_sum_does(patch: pytest.MonkeyPatch) -> None:
     def planted(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
-        total = {name: sum(node.get(name, 0.0) for node in nodes) for name, _ in work.request}
-        return fits(msgspec.structs.replace(work, ranks=1), (total,) if work.ranks > 1 else nodes)
+        return share_of(work.request, nodes) <= 1.0 if work.asked.ranks > 1 else fits(work, nodes)
 
     patch.setattr(coordinator, "fits", planted)
 
 
 def alternatives_that_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """A command is offered only where the first one fits."""
-    patch.setattr(coordinator, "fits", lambda work, nodes: fits(msgspec.structs.replace(work, others=()), nodes))
+
+    def planted(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
+        first = msgspec.msgpack.encode(msgspec.structs.replace(work.asked, alternatives=()))
+        return fits(msgspec.structs.replace(work, command=first), nodes)
+
+    patch.setattr(coordinator, "fits", planted)
 
 
 BUGS = (

@@ -15,6 +15,7 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, fits, share_on
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
+from mpi_runtime.batch.file.model import Asked, Demand
 from mpi_runtime.batch.history import requests
 from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.files import claim
@@ -236,6 +237,9 @@ def test_a_command_that_came_too_late_to_its_turn_does_not_wait_here_if_another_
     assert member.start() == [works[0]], "it is for this job again"
 
 
+packed = msgspec.msgpack.encode
+
+
 def offers(coordinator: Coordinator) -> list[Offer]:
     return [order for order in coordinator.orders(0.0) if isinstance(order, Offer)]
 
@@ -256,9 +260,10 @@ def test_a_request_is_answered_once_and_withdrawn_without_an_answer(tmp_path: Pa
 def test_ranks_go_to_the_nodes_of_one_job_and_alternatives_to_any_job_that_can_run_one() -> None:
     coordinator = Coordinator(1)
     two = ({"CPU": 2.0}, {"CPU": 2.0})
-    gang = Work(1, "gang", b"", request=(("CPU", 4.0),), ranks=4)
-    apart = Work(2, "apart", b"", request=(("CPU", 2.0),), ranks=2, ranks_per_node=1)
-    either = Work(3, "either", b"", request=(("CPU", 4.0),), others=((("CPU", 1.0), ("GPU", 1.0)),))
+    gang = Work(1, "gang", b"", packed(Asked(ranks=4)), (("CPU", 4.0),))
+    apart = Work(2, "apart", b"", packed(Asked(ranks=2, ranks_per_node=1)), (("CPU", 2.0),))
+    alternatives = packed(Asked(num_cpus=4, alternatives=(Demand(4), Demand(1, 1))))
+    either = Work(3, "either", b"", alternatives, (("CPU", 4.0),))
     for work in (gang, apart, either):
         coordinator.add(work)
     coordinator.joined("one node", ({"CPU": 3.0},), None)
@@ -269,14 +274,15 @@ def test_ranks_go_to_the_nodes_of_one_job_and_alternatives_to_any_job_that_can_r
     coordinator.joined("two", two, None)
     found = {work.name: offer.token for offer in offers(coordinator) for work in offer.works}
     assert found == {"gang": "two", "apart": "two"}
-    assert not fits(Work(4, "", b"", request=(("CPU", 5.0),), ranks=5), two)
+    assert not fits(Work(4, "", b"", packed(Asked(ranks=5)), (("CPU", 5.0),)), two)
 
 
 def test_what_all_jobs_share_is_counted_over_all_jobs_and_freed_by_ends() -> None:
     coordinator = Coordinator(1)
     for token in ("a", "b"):
         coordinator.joined(token, ({"CPU": 8.0},), None)
-    works = [Work(number, f"w{number}", b"", shares=(("licence", 1.5, 3.0),)) for number in range(1, 5)]
+    licensed = packed(Asked(shares={"licence": 1.5}, batch_resources={"licence": 3.0}))
+    works = [Work(number, f"w{number}", b"", licensed) for number in range(1, 5)]
     for work in [*works, Work(5, "free", b"")]:
         coordinator.add(work)
     assert sorted(work.number for offer in offers(coordinator) for work in offer.works) == [1, 2, 5]
@@ -288,4 +294,5 @@ def test_what_all_jobs_share_is_counted_over_all_jobs_and_freed_by_ends() -> Non
     for order in coordinator.orders(0.0):
         assert isinstance(order, TakeBack)
         coordinator.took_back(order.slice, True)
-    assert len([work for offer in offers(coordinator) for work in offer.works if work.shares]) == 2, "no more, no less"
+    again = [work for offer in offers(coordinator) for work in offer.works]
+    assert len([work for work in again if work.asked.shares]) == 2, "no more, no less"

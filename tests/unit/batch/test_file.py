@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_runtime.batch.file import shells
-from mpi_runtime.batch.file.entries import Problem, is_refused
-from mpi_runtime.batch.file.model import unknown
+from mpi_runtime.batch.file.entries import Problem, is_refused, unknown
 from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.history.graph import wrong_names
 from mpi_runtime.errors import LaunchError
@@ -77,18 +75,18 @@ echo source [[ module load
 
 @pytest.mark.parametrize("text", OF_BASH)
 def test_a_command_for_bash_gets_a_note_under_another_shell(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shells, "_is_bash", lambda path: False)
+    monkeypatch.setattr("mpi_runtime.batch.file.text._is_bash", lambda path: False)
     _, problems = read_batch(f"ls\n{text}\n{text}\n", LINES, {})
     assert [problem.shown("jobs") for problem in problems] == [
         f'jobs:2:1: note: {OF_BASH[text]!r} is of bash, and /bin/sh runs this (and 1 more such): set shell to "bash"'
     ]
     assert groups_of(text, LINES, shell="bash")[0].commands[0].shell == "bash"
-    monkeypatch.setattr(shells, "_is_bash", lambda path: True)
+    monkeypatch.setattr("mpi_runtime.batch.file.text._is_bash", lambda path: True)
     groups_of(text, LINES)
 
 
 def test_what_every_shell_knows_gets_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shells, "_is_bash", lambda path: False)
+    monkeypatch.setattr("mpi_runtime.batch.file.text._is_bash", lambda path: False)
     groups_of(OF_ANY_SHELL, LINES)
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.model import CONTINUE, SKIP, STOP, Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.file.values import CONTINUE, SKIP, STOP
 from mpi_runtime.batch.history.graph import DONE, FAILED, SKIPPED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.show.overview import AFTER_SHOWN_MAX, described
 

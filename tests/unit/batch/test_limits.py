@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.batch.file import entries, parse
-from mpi_runtime.batch.file.model import OPTIONS, read_command
+from mpi_runtime.batch.file.options import OPTIONS, read_command
 from mpi_runtime.batch.file.parameters import product, rows, zipped
 from mpi_runtime.batch.file.parse import JSON, LINES, TOML, read_batch, read_text
 from mpi_runtime.batch.history.graph import Graph

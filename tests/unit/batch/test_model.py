@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpi_runtime.batch.file.model import OPTIONS, read_command
+from mpi_runtime.batch.file.options import OPTIONS, read_command, seconds
 from mpi_runtime.batch.file.parameters import combined, product, rows, zipped
-from mpi_runtime.batch.file.templates import BUILT_IN, fill, names_in, plain
-from mpi_runtime.batch.file.values import seconds
+from mpi_runtime.batch.file.text import BUILT_IN, fill, names_in, plain
 from tests.helpers import ROOT
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)

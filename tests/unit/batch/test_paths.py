@@ -2,7 +2,7 @@
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.history.paths import Paths
+from mpi_runtime.batch.history.graph import Paths
 
 
 def group(name: str, after: tuple[str, ...] = (), limit: float | None = None, count: int = 1) -> Group:

@@ -12,7 +12,7 @@ from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.dispatch import queues
 from mpi_runtime.scheduler.records.records import Family
 from mpi_runtime.scheduler.records.state import State
-from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
+from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, asked
 from tests.checks import executors as invariants
 
 S = 1_000_000
@@ -31,7 +31,7 @@ def works(seed: int, count: int, limits: int, accounts: bool = False) -> list[Wo
         done_us = round(limit_us * dice.choice([1, 1, 0.7, 0.1]))
         account = dice.choice(ACCOUNTS) if accounts else OPEN
         stated_us = limit_us if dice.random() < 0.9 else 0
-        found.append(Work("call", dice.choice(SHAPES), done_us, stated_us, dice.randrange(2), 0, account))
+        found.append(Work("call", asked(dice.choice(SHAPES), stated_us, dice.randrange(2), account), done_us))
     return found
 
 
@@ -112,11 +112,11 @@ def test_one_source_is_kept_for_the_first_call_whatever_the_time_limits(monkeypa
         look_again(state, now)
 
     monkeypatch.setattr(core.backfill, "look_again", count_kept)
-    small = [Work("small", Shape(1), 50 * S, 50 * S) for _ in range(80)]
-    large = [Work("large", Shape(8), 100 * S, (100 + number) * S) for number in range(20)]
+    small = [Work("small", asked(Shape(1), 50 * S), 50 * S) for _ in range(80)]
+    large = [Work("large", asked(Shape(8), (100 + number) * S), 100 * S) for number in range(20)]
     found = starts(5, [small, large])
     assert max(kept) == 1
     times = [at for work, _, at in found if work.name == "large"]
     assert len(times) == 20
-    order = sorted(found, key=lambda one: (one[2], one[0].time_limit_us))
+    order = sorted(found, key=lambda one: (one[2], one[0].asked.time_limit or 0.0))
     assert [one[0] for one in order if one[0].name == "large"] == large

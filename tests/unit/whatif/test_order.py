@@ -11,7 +11,7 @@ from benchmarks.workloads import all_workloads
 from mpi_runtime.scheduler.dispatch import backfill
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.records.grant_sources import NOTHING
-from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work
+from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, asked
 
 S = 1_000_000
 ONE = Shape(1)
@@ -35,7 +35,7 @@ def run(nodes: Sequence[Shape], *steps: Sequence[Work]) -> dict[str, list[Ran]]:
 
 def timed(name: str, shape: Shape, seconds: float, priority: int = 0, path_us: int = 0) -> Work:
     """A call that says how long it takes."""
-    return Work(name, shape, round(seconds * S), round(seconds * S), priority, path_us)
+    return Work(name, asked(shape, round(seconds * S), priority), round(seconds * S), path_us)
 
 
 def starts(rans: Sequence[Ran]) -> list[float]:
@@ -66,7 +66,7 @@ def test_what_would_end_after_it_waits() -> None:
 
 
 def test_what_may_take_any_time_waits() -> None:
-    found = gap(Work("filler", ONE, S))
+    found = gap(Work("filler", asked(ONE), S))
     assert starts(found["large"]) == [100]
     assert starts(found["filler"]) == [110]
 
@@ -118,7 +118,7 @@ def test_what_waits_is_served_again_where_there_is_more_room_before_a_claimant(
 
 
 def test_a_measured_duration_counts_as_much_as_a_stated_one() -> None:
-    long, measured = timed("long", ONE, 200), Work("measured", ONE, 30 * S)
+    long, measured = timed("long", ONE, 200), Work("measured", asked(ONE), 30 * S)
     found = run([Shape(4)], [long, measured, *[timed("short", ONE, 40)] * 2], [LARGE, *[measured] * 3])
     assert starts(found["large"]) == [200]
     assert starts(found["measured"]) == [0, 30, 40, 40]
@@ -133,7 +133,7 @@ def test_a_reservation_is_for_the_node_that_is_free_first() -> None:
 @pytest.mark.parametrize("takes_s", [15, 100, 1000])
 def test_a_large_call_is_served_in_the_end_while_small_ones_of_unknown_length_come_and_come(takes_s: int) -> None:
     """At most so long after it was submitted: about eight times as long as they take."""
-    small = Work("small", ONE, takes_s * S)
+    small = Work("small", asked(ONE), takes_s * S)
     nodes, most = [Shape(2)], 8 * takes_s * S + 4 * RESERVATION_US
 
     def ended(ran: Ran) -> None:
@@ -141,8 +141,8 @@ def test_a_large_call_is_served_in_the_end_while_small_ones_of_unknown_length_co
             cluster.submit([small])
 
     cluster = VirtualCluster(nodes, ended)
-    cluster.submit([Work("first", ONE, 1 * S), small])
-    cluster.submit([small] * 4 + [Work("large", Shape(2), S)] + [small] * 4)
+    cluster.submit([Work("first", asked(ONE), 1 * S), small])
+    cluster.submit([small] * 4 + [Work("large", asked(Shape(2)), S)] + [small] * 4)
     large = next(ran for ran in cluster.run() if ran.work.name == "large")
     assert large.start_us <= most
 
@@ -169,14 +169,16 @@ def test_nothing_of_a_lower_priority_starts_while_a_higher_one_waits() -> None:
     cluster.submit(works)
     rans = cluster.run()
     for ran in rans:
-        assert not [one for one in rans if one.work.priority > ran.work.priority and one.start_us > ran.start_us]
+        later = [one.work.asked.priority for one in rans if one.start_us > ran.start_us]
+        assert max(later, default=0) <= ran.work.asked.priority
 
 
 # Accounts
 
 
 def test_accounts_share_by_their_weights() -> None:
-    works = [Work(name, ONE, S, account=(name, weight, 0)) for _ in range(300) for name, weight in (("a", 1), ("b", 3))]
+    two = [Work(name, asked(ONE, account=(name, weight, 0)), S) for name, weight in (("a", 1), ("b", 3))]
+    works = two * 300
     found = run([Shape(8)], works)
     end_us = max(ran.end_us for ran in found["b"])
     ratio = len(found["b"]) / sum(ran.end_us <= end_us for ran in found["a"])
@@ -188,13 +190,15 @@ def test_an_account_that_wants_gpus_and_one_that_wants_cpus_do_not_hold_up_each_
     """What counts is the largest share of a resource: half of the GPUs is as much as half of the CPUs."""
     works = []
     for _ in range(100):
-        works += [Work("gpus", Shape(1, 1), S, account=("gpus", 1, 0)), Work("cpus", ONE, S, account=("cpus", 1, 0))]
+        works.append(Work("gpus", asked(Shape(1, 1), account=("gpus", 1, 0)), S))
+        works.append(Work("cpus", asked(ONE, account=("cpus", 1, 0)), S))
     found = run([Shape(16, 4)], works)
     assert max(ran.end_us for ran in found["gpus"]) <= 28 * S, "25 s is the least"
 
 
 def test_no_more_calls_of_an_account_run_than_may() -> None:
-    found = run([Shape(8)], [Work("few", ONE, S, account=("few", 1, 3))] * 12 + [Work("others", ONE, S)] * 20)
+    few, others = Work("few", asked(ONE, account=("few", 1, 3)), S), Work("others", asked(ONE), S)
+    found = run([Shape(8)], [few] * 12 + [others] * 20)
     for ran in found["few"]:
         assert sum(one.start_us <= ran.start_us < one.end_us for one in found["few"]) <= 3
     assert max(ran.end_us for ran in found["others"]) <= 4 * S, "those without an account go first"

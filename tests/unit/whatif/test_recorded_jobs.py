@@ -20,7 +20,7 @@ from mpi_runtime.scheduler.recording import ClientSaid, Decided, RankSaid, Recor
 from mpi_runtime.whatif import virtual_cluster
 from mpi_runtime.whatif.recorded_calls import read_job
 from mpi_runtime.whatif.recorded_jobs import FORK_US, Job
-from mpi_runtime.whatif.virtual_cluster import Shape, VirtualCluster, Work
+from mpi_runtime.whatif.virtual_cluster import Shape, VirtualCluster, Work, asked
 from tests.builders import spec_of
 
 S = 1_000_000
@@ -54,7 +54,7 @@ def seconds(entries: Entries, nodes: int, cpus: int) -> float:
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 def test_a_job_on_one_node_tells_how_long_it_takes_on_more(monkeypatch: pytest.MonkeyPatch, nodes: int) -> None:
     """The job itself is run in virtual time too, so both are known exactly."""
-    works = [Work(f"kind {n % 3}", Shape(1 + n % 2), (1 + n % 5) * S) for n in range(30)]
+    works = [Work(f"kind {n % 3}", asked(Shape(1 + n % 2)), (1 + n % 5) * S) for n in range(30)]
     written: list[bytes] = []
     monkeypatch.setattr(virtual_cluster, "Scheduler", lambda: RecordedScheduler(written.append))
     cluster = VirtualCluster([Shape(2)], fork_us=FORK_US)
