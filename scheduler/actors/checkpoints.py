@@ -20,7 +20,8 @@ from mpi_runtime.scheduler.protocol.events import Done, Returned, Saved, StateLo
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.records.lifecycle import ALIVE, CREATING, READY
-from mpi_runtime.scheduler.records.records import Actor, Saves, Task
+from mpi_runtime.scheduler.records.parts import Saves
+from mpi_runtime.scheduler.records.records import Actor, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import journaling
 
@@ -50,7 +51,7 @@ def creation_recalled(task: Task, event: Recalled) -> None:
     saves = actor.saves
     if event.values and saves is not None:
         task.call.kept = tuple(event.values)
-        saves.state, saves.recalls = event.values[0], True
+        saves.last, saves.recalls = event.values[0], True
         saves.number = saves.base = event.number
 
 
@@ -137,7 +138,7 @@ def saved(state: State, client: Client, event: Saved, now: int) -> None:
     state.effects.journal.append(
         Checkpoint(actor.id, saves.key, name, event.id, _life(actor, saves), saves.base, saves.recorded, event.state)
     )
-    saves.state, saves.number, saves.is_changed = event.state, event.id, False
+    saves.last, saves.number, saves.is_changed = event.state, event.id, False
 
 
 def lost(state: State, client: Client, event: StateLost, now: int) -> None:
@@ -163,7 +164,7 @@ def lives_again(actor: Actor) -> None:
         saves.life += 1
         saves.recorded = 0
         saves.base, saves.unsaved_why, saves.is_changed = saves.number, "", False
-        actor.creation.call.kept = (saves.state,) if saves.state is not None else ()
+        actor.creation.call.kept = (saves.last,) if saves.last is not None else ()
 
 
 def announce_end(state: State, now: int) -> list[Actor]:

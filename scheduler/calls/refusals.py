@@ -17,7 +17,8 @@ from mpi_runtime.scheduler.protocol.effects import REFUSED, StopExecutor
 from mpi_runtime.scheduler.protocol.limits import REFUSALS_LOG_US
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, HeadEvent, RankEvent
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STOPPING
-from mpi_runtime.scheduler.records.records import Executor, Refusal
+from mpi_runtime.scheduler.records.parts import Refusal
+from mpi_runtime.scheduler.records.records import Executor
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values.message_checks import require
 

@@ -25,7 +25,8 @@ from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, WAITING, advance, so_far
-from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Stream, Task
+from mpi_runtime.scheduler.records.parts import Stream
+from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import call_ends, items, journaling, objects, retries
 from mpi_runtime.scheduler.values.message_checks import check_ids, check_values

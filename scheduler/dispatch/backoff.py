@@ -15,7 +15,8 @@ from mpi_runtime.scheduler.dispatch.dependencies import wait_again
 from mpi_runtime.scheduler.dispatch.queues import enqueue, mark_dirty, queue_for
 from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
 from mpi_runtime.scheduler.records.lifecycle import LOST, READY, RETRY, advance
-from mpi_runtime.scheduler.records.records import Executor, Queue, Stillborn, Task
+from mpi_runtime.scheduler.records.parts import Stillborn
+from mpi_runtime.scheduler.records.records import Executor, Queue, Task
 from mpi_runtime.scheduler.records.state import State
 
 

@@ -20,7 +20,8 @@ from mpi_runtime.scheduler.protocol.effects import IGNORED, Cancel, StopExecutor
 from mpi_runtime.scheduler.protocol.events import Began, MethodSpec
 from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US, LOOK_US, STOPPED_US
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
-from mpi_runtime.scheduler.records.records import Executor, Task, Watch
+from mpi_runtime.scheduler.records.parts import Watch
+from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import Client, State
 
 GRACE = f"{INTERRUPT_GRACE_US / 1e6:g} s"

@@ -15,8 +15,8 @@ from mpi_runtime.scheduler.protocol.resources import give_back
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant
 from mpi_runtime.scheduler.records.index import Index
 from mpi_runtime.scheduler.records.lifecycle import PENDING, STOP, Stories, advance
+from mpi_runtime.scheduler.records.parts import Account
 from mpi_runtime.scheduler.records.records import (
-    Account,
     Actor,
     Bundle,
     Executor,

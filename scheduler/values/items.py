@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from mpi_runtime.scheduler.protocol.effects import Demand, Item
 from mpi_runtime.scheduler.protocol.events import STREAMING, Consumed, RefusedError, Yielded
 from mpi_runtime.scheduler.records.lifecycle import STAGING, so_far
-from mpi_runtime.scheduler.records.records import Executor, Stream, Task
+from mpi_runtime.scheduler.records.parts import Stream
+from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import Client, Object, State
 from mpi_runtime.scheduler.values import objects
 from mpi_runtime.scheduler.values.message_checks import check_ids, check_values, require

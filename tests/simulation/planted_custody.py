@@ -15,7 +15,8 @@ from mpi_runtime.core.transport.tokens import Tokens
 from mpi_runtime.core.transport.unsent_frame import Draft, left
 from mpi_runtime.scheduler.calls import refusals
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
-from mpi_runtime.scheduler.records.records import Executor, Refusal
+from mpi_runtime.scheduler.records.parts import Refusal
+from mpi_runtime.scheduler.records.records import Executor
 from mpi_runtime.scheduler.records.state import State
 from tests.simulation import executors
 

@@ -330,7 +330,7 @@ _OF_BATCHES = {
     "_gather_us": Option(_anything, "gather_us"),
     "_starts_mpi": Option(check_bool, "gang.starts_mpi"),
 }
-"""Options that batches set: (name, weight, limit), length of a chain, further `Request`s, delay of reported ends, whether
+"""Options that batches set: (name, weight, limit), length of a chain, further requests, delay of reported ends, whether
 members of a gang start MPI themselves. See `Spec`."""
 _ALL = OPTIONS | _OF_BATCHES
 TASK_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.task is not None)
