@@ -14,7 +14,8 @@ import gc
 import tracemalloc
 
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.protocol.events import DRIVER, Call, Put, Released, Returned, Spec, Stored, Value
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.events import DRIVER, Call, Put, Released, Returned, Spec, Stored, TaskSpec, Value
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan, RankJoined
 
 UNIT = 10_000
@@ -27,7 +28,7 @@ def used(calls: int, shape: str, max_retries: int) -> tuple[int, int]:
     scheduler = Scheduler()
     scheduler.handle_rank(RankJoined(0, 0, "host", [0], -1, 0, 0, {}, 1 << 40), 0)
     scheduler.handle_rank(JobBegan(survives_losses=True), 0)
-    scheduler.handle(DRIVER, [Spec(1, 0, "f", b"", UNIT, max_retries=max_retries)], 0)
+    scheduler.handle(DRIVER, [Spec(1, TaskSpec(), "f", b"", Request(UNIT), max_retries=max_retries)], 0)
     gc.collect()
     tracemalloc.start()
     executor, before = 0, b""

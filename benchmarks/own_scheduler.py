@@ -24,8 +24,9 @@ import mpi_runtime as ray
 from benchmarks.launching import cpu_seconds, machine
 from benchmarks.processes import roles
 from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import StartExecutor
-from mpi_runtime.scheduler.protocol.events import Call, Done, Spec
+from mpi_runtime.scheduler.protocol.events import Call, Done, Spec, TaskSpec
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted, RankJoined
 
 UNIT = 10_000
@@ -133,7 +134,7 @@ class Virtual:
 
     def run(self, calls: int, lasts_s: float) -> float:
         """Run so many calls that each take a node for this long. Return when the last has ended."""
-        scheduler, spec = self.scheduler, Spec(1, 0, "outer", b"", CPUS * UNIT)
+        scheduler, spec = self.scheduler, Spec(1, TaskSpec(), "outer", b"", Request(CPUS * UNIT))
         scheduler.handle(0, [spec], 0)
         scheduler.handle(0, [Call(n.to_bytes(16, "big"), 1, b"") for n in range(calls)], 0)
         self._decide(0.0, lasts_s)

@@ -20,7 +20,8 @@ from collections.abc import Callable
 
 from benchmarks.launching import machine
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, Released, Spec
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, Released, Spec, TaskSpec
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 
 UNIT = 10_000
@@ -95,7 +96,7 @@ class Bench:
 def measure(nodes: int, calls: int, duration_us: int) -> list[float]:
     """Seconds a call: submitted while all CPUs are busy; ended, with another in its place; ended last; released."""
     bench = Bench(nodes)
-    spec = Spec(1, 0, "work", b"", UNIT)
+    spec = Spec(1, TaskSpec(), "work", b"", Request(UNIT))
     bench.submit(spec, nodes * CPUS)
     bench.finish(duration_us)  # now the duration is known
     bench.lap()

@@ -5,6 +5,7 @@ A library imports nothing else of the core, so the core can change behind these 
 - the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
+- amounts as the scheduler counts them: `Request`, `custom_of`, `Pool`, `pool_for`, `fits`
 - values as bytes: `dumps`
 - options of calls as the scheduler gets them, without a job: `task_spec`
 - files of MPI libraries: `mpi_files`
@@ -49,16 +50,19 @@ _HOMES = {
     ".core.host.mpi_files": "",
     ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
     ".core.objects.serialize": "dumps",
+    ".scheduler.protocol.amounts": "Request custom_of",
+    ".scheduler.protocol.resources": "Pool fits pool_for",
 }
 """The names of each module of the core, which is loaded when one of them is used."""
 
 __all__ = [
-    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
-    "BlockingFuture", "Memory", "Outcome", "Status", "abort_s", "adopt_orphans", "ask", "blocked", "check_ranks",
+    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError", "BlockingFuture",
+    "Memory", "Outcome", "Pool", "Request", "Status", "abort_s", "adopt_orphans", "ask", "blocked", "check_ranks",
     "check_resources", "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions",
-    "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "future_of", "installed_launcher",
-    "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files", "scratch", "settings_for_mpi",
-    "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call", "when_done",
+    "custom_of", "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "fits", "future_of",
+    "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files",
+    "pool_for", "scratch", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call",
+    "when_done",
 ]  # fmt: skip
 
 
@@ -120,5 +124,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.host.open_mpi import clear_sessions
     from mpi_runtime.core.host.process_tree import adopt_orphans, children, descendants, die_with_parent, kill_group
     from mpi_runtime.core.objects.serialize import dumps
+    from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
+    from mpi_runtime.scheduler.protocol.resources import Pool, fits, pool_for
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

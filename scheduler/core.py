@@ -60,7 +60,7 @@ def _taken_back(state: State, event: TakenBack, now: int) -> None:
 
 def _named_actor_requested(state: State, client: Client, event: events.NamedActorRequested, now: int) -> None:
     function = state.functions.get(event.creation.spec)
-    require(function is not None and function.spec.kind == events.ACTOR, "only an actor can have a name")
+    require(function is not None and function.is_actor, "only an actor can have a name")
     check_ids(state, event.creation.id, 1)
     if (event.namespace, event.name) not in state.names:
         tasks.submit(state, client, event.creation, now)
@@ -157,8 +157,8 @@ class Scheduler:
         if client is None:
             return
         executor = client.executor
-        if executor is not None and executor.refusal:
-            executor.refused_ends += ended_in_frame or 0
+        if executor is not None and executor.refusal is not None:
+            executor.refusal.ends += ended_in_frame or 0
             return
         in_gang = executor is not None and executor.gang is not None
         ended: Done | Returned | None = None
@@ -263,7 +263,7 @@ class Scheduler:
             if queue.ready and alternatives.has_none(queue.ready[0].function):  # nor have all its calls
                 gpu_quarantine.fail_all(state, queue)
             if not queue.is_timed or not deadline.holds_back(state, queue, now):
-                has_grown = (starting.serve if queue.function.spec.ranks else serve)(state, queue, now)
+                has_grown = (starting.serve if queue.function.spec.gang is not None else serve)(state, queue, now)
                 if has_grown and state.accounts:  # another queue goes next
                     turns.grown(queue)
                     continue

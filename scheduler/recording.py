@@ -20,7 +20,7 @@ from mpi_runtime.scheduler.protocol.events import ClientEvent, RefusedError
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent
 
-MAGIC = b"mpi_runtime recording 1\n"
+MAGIC = b"mpi_runtime recording 2\n"
 """The first bytes of a recording; the number changes with the format."""
 LENGTH_BYTES = 4
 DIGEST_BYTES = 16
@@ -112,8 +112,11 @@ class Recording:
             NotARecordingError: it does not begin like one.
         """
         if not data.startswith(MAGIC):
-            kind = "a recording of another version" if data.startswith(MAGIC[:-3]) else "no recording of a job"
-            raise NotARecordingError(f"this is {kind}: it begins with {data[: len(MAGIC)]!r}, not with {MAGIC!r}")
+            is_other = data.startswith(MAGIC[: MAGIC.rindex(b" ")])
+            kind = "a recording of another version of mpi_runtime" if is_other else "no recording of a job"
+            advice = ". Read it with the version that has made it" if is_other else ""
+            begins = data[: len(MAGIC)]
+            raise NotARecordingError(f"this is {kind}: it begins with {begins!r}, not with {MAGIC!r}{advice}")
         self._data = data
         self.torn = 0
         """The bytes of a cut-off entry at the end. Known when all entries have been read."""

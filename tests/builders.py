@@ -24,18 +24,21 @@ from mpi_runtime.core.transport.messages import ToExecutor
 from mpi_runtime.gpu.device import DEVICE
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol import effects
+from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
 from mpi_runtime.scheduler.protocol.effects import GPU, LATE, QUARANTINE, Note
 from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
-    METHOD,
+    ActorSpec,
     Blocked,
     BundleSpec,
     Call,
     Done,
     Faulted,
+    GangSpec,
     GroupRemovalRequested,
     GroupRequested,
     Held,
+    Label,
+    MethodSpec,
     Put,
     Query,
     Released,
@@ -43,6 +46,8 @@ from mpi_runtime.scheduler.protocol.events import (
     Spec,
     Stored,
     SubscriptionRequested,
+    TaskSpec,
+    TimeSpec,
     Unblocked,
     Value,
 )
@@ -56,6 +61,7 @@ LARGE = 2 << 20
 DRIVER = 0
 
 Effect = TypeVar("Effect")
+Part = TypeVar("Part", bound=msgspec.Struct)
 
 
 class Cluster:
@@ -169,8 +175,8 @@ class Cluster:
         """The spec with these properties; CPUs and GPUs as people count them."""
         key = (name, cpu, gpu, *sorted((key, str(value)) for key, value in fields.items()))
         if key not in self._specs:
-            kind = fields.pop("kind", 0)
-            self._specs[key] = Spec(len(self._specs) + 1, kind, name, b"", int(cpu * UNIT), int(gpu * UNIT), **fields)
+            kind, number = fields.pop("kind", TaskSpec), len(self._specs) + 1
+            self._specs[key] = spec_of(number, kind, name, b"", int(cpu * UNIT), gpu=int(gpu * UNIT), **fields)
         return self._specs[key]
 
     def call(
@@ -194,11 +200,11 @@ class Cluster:
 
     def actor(self, *arguments: bytes, client: int = DRIVER, **fields: Any) -> bytes:
         """Submit the creation of an actor; its id."""
-        return self.call(self.spec("Actor", kind=ACTOR, **fields), *arguments, client=client)
+        return self.call(self.spec("Actor", kind=ActorSpec, **fields), *arguments, client=client)
 
     def method(self, actor: bytes, *arguments: bytes, client: int = DRIVER, **fields: Any) -> bytes:
         """Call an actor."""
-        spec = self.spec("Actor.method", cpu=0, kind=METHOD, **fields)
+        spec = self.spec("Actor.method", cpu=0, kind=MethodSpec, **fields)
         return self.call(spec, *arguments, actor=actor, client=client)
 
     def group(self, *bundles: dict[str, Any], strategy: str = "PACK", name: str = "", request: int = 0) -> bytes:
@@ -368,9 +374,25 @@ class Cluster:
             assert not self._passing.circles(self.state)
 
 
-def bundle(cpu: float = 0, gpu: float = 0, **fields: Any) -> BundleSpec:
-    """A bundle; CPUs and GPUs as people count them."""
-    return BundleSpec(int(cpu * UNIT), int(gpu * UNIT), **fields)
+def spec_of(
+    number: int, kind: type[TaskSpec | ActorSpec | MethodSpec], name: str, function: bytes, cpu: int = 0, **fields: Any
+) -> Spec:
+    """A spec from fields side by side: each goes into the part that has it. `custom` is a dictionary."""
+    fields |= {"cpu": cpu, "custom": custom_of(fields.get("custom", {}))}
+
+    def part(of: type[Part]) -> Part | None:
+        own = {name: fields.pop(name) for name in list(fields) if name in of.__struct_fields__}
+        return of(**own) if own else None
+
+    gang, time, asks = part(GangSpec), part(TimeSpec), part(Request)
+    assert asks is not None
+    return Spec(number, part(kind) or kind(), name, function, asks, gang=gang, time=time, **fields)
+
+
+def bundle(cpu: float = 0, gpu: float = 0, labels: tuple[Label, ...] = (), **amounts: Any) -> BundleSpec:
+    """A bundle; CPUs and GPUs as people count them. `custom` is a dictionary."""
+    custom = custom_of(amounts.pop("custom", {}))
+    return BundleSpec(Request(int(cpu * UNIT), int(gpu * UNIT), custom=custom, **amounts), labels)
 
 
 READY = (effects.Ready, effects.ReadyStored, effects.ReadyError, effects.ReadyFailed, effects.ReadyElsewhere)

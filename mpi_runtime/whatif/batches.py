@@ -8,7 +8,8 @@ import itertools
 import msgspec
 
 from mpi_runtime.batch.extend import Command, Graph, History, Paths
-from mpi_runtime.whatif.prospects import Prospect, fits, prospect
+from mpi_runtime.extend import fits
+from mpi_runtime.whatif.prospects import Prospect, prospect
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape, VirtualCluster, Work, custom
 
 
@@ -79,6 +80,7 @@ class Batch:
 
     def on(self, nodes: int, shape: Shape, jobs: int = 1) -> Prospect:
         """The estimate for a number of nodes of one shape, which one job has, or several in equal parts."""
+        pool = shape.pool()
         graph, paths, shared = Graph(), Paths(), Shared()  # new ones: durations are learnt only as commands end
         graph.add(self.groups)
         paths.add(self.groups)
@@ -95,7 +97,7 @@ class Batch:
                     shared.add(command, paths.path_us(command.name))
             for command in [*(one for one in ready if not one.shares), *shared.take()]:
                 work = self._work(command, paths.path_us(command.name))
-                if any(fits(one, shape) for one in work.asked.demands()):
+                if any(fits(one.request(), pool) for one in work.asked.demands()):
                     works += [work._replace(tag=len(names))] * command.ranks
                     names.append(command.name)
                     left[command.name] = command.ranks

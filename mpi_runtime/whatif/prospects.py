@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mpi_runtime.batch.extend import Demand
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape
 
 IDLE_S = 60.0
@@ -87,13 +86,6 @@ def proposal(prospects: Sequence[Prospect]) -> str:
     size = f"{each} node{'s' * (each > 1)} with {best.shape.cpus:g} CPUs{gpus}{' each' * (each > 1)}"
     count = f"{best.jobs} jobs of" if best.jobs > 1 else "one job of"
     return f"proposal: {count} {size}: {_time(best.seconds)}, {best.core_hours:.2f} core hours"
-
-
-def fits(asked: Demand, shape: Shape) -> bool:
-    """Whether a node of a shape can ever run a call with these amounts."""
-    there = dict(shape.resources)
-    has_custom = all(amount <= there.get(name, 0) for name, amount in asked.resources.items())
-    return has_custom and asked.num_cpus <= shape.cpus and asked.num_gpus <= shape.gpus and asked.memory <= shape.memory
 
 
 def in_lines(prospects: Sequence[Prospect]) -> list[str]:

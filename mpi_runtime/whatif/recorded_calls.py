@@ -8,11 +8,11 @@ all calls that it has submitted.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mpi_runtime.scheduler.protocol import events
-from mpi_runtime.scheduler.protocol.events import ACTOR, DRIVER, METHOD, Call, Spec
+from mpi_runtime.scheduler.protocol.events import DRIVER, ActorSpec, Call, MethodSpec, Spec
 from mpi_runtime.scheduler.protocol.ids import first_of
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
@@ -141,7 +141,7 @@ class _Reader:
             self.stated.get(name, len(processors)),
             max(known.gpus, len(event.devices), event.gpu / UNIT),
             max(known.memory, event.memory),
-            _custom(event.custom) or known.resources,
+            custom({name: units / UNIT for name, units in event.custom.items()}) or known.resources,
         )
 
     def finish(self) -> JobRecord:
@@ -230,16 +230,14 @@ def read_job(entries: Iterable[ClientSaid | RankSaid | Decided]) -> JobRecord:
 
 def shape_of(spec: Spec) -> Shape:
     """The resources of a running call: none for a method, those of the actor for its creation."""
-    if spec.kind == METHOD:
+    if isinstance(spec.kind, MethodSpec):
         return Shape(0)
-    cpus = (spec.held_cpu if keeps(spec) else spec.cpu) / UNIT
-    return Shape(cpus, spec.gpu / UNIT, spec.memory, _custom(spec.custom))
+    asks, kind = spec.asks, spec.kind
+    cpu = kind.held_cpu if isinstance(kind, ActorSpec) and keeps(spec) else asks.cpu
+    return Shape(cpu / UNIT, asks.gpu / UNIT, asks.memory, custom({name: units / UNIT for name, units in asks.custom}))
 
 
 def keeps(spec: Spec) -> bool:
     """Whether this is the creation of an actor that keeps resources for its life."""
-    return spec.kind == ACTOR and bool(spec.held_cpu or spec.gpu or spec.memory or spec.custom)
-
-
-def _custom(units: Mapping[str, int]) -> tuple[tuple[str, float], ...]:
-    return custom({name: amount / UNIT for name, amount in units.items()})
+    asks, kind = spec.asks, spec.kind
+    return isinstance(kind, ActorSpec) and bool(kind.held_cpu or asks.gpu or asks.memory or asks.custom)

@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from mpi_runtime.scheduler.protocol.events import METHOD
-from mpi_runtime.whatif.prospects import Prospect, fits, prospect
+from mpi_runtime.extend import fits
+from mpi_runtime.scheduler.protocol.events import ActorSpec, MethodSpec, TimeSpec
+from mpi_runtime.whatif.prospects import Prospect, prospect
 from mpi_runtime.whatif.recorded_calls import JobRecord, keeps, shape_of
 from mpi_runtime.whatif.virtual_cluster import UNTIL_ENDED, Ran, Shape, VirtualCluster, Work, asked
 
@@ -30,15 +31,17 @@ class Job:
         """By call and number of the part."""
         for call in record.calls.values():
             shape = shape_of(call.spec)
-            creation = record.calls.get(call.actor) if call.spec.kind == METHOD else None
+            creation = record.calls.get(call.actor) if isinstance(call.spec.kind, MethodSpec) else None
             account = "", 1.0, 0
-            if creation is not None:  # its account limits the methods that run at a time
-                account = call.actor.hex(), 1.0, sum(creation.spec.concurrency.values()) or 1
+            actor = creation.spec.kind if creation is not None else None
+            if isinstance(actor, ActorSpec):  # its account limits the methods that run at a time
+                account = call.actor.hex(), 1.0, sum(actor.concurrency.values()) or 1
+            time = call.spec.time or TimeSpec()
             for number, part in enumerate(call.parts):
                 tag = self.tags[call.id, number] = len(self.works)
                 priority = call.spec.priority + RESUMES * bool(number)
                 took_us = UNTIL_ENDED if keeps(call.spec) else max(1, part.took_us)
-                states = asked(shape, call.spec.time_limit_us, priority, account, call.spec.expect_us)
+                states = asked(shape, time.limit_us, priority, account, time.expect_us)
                 self.works.append((call.id, number, Work(call.spec.name, states, took_us, tag=tag)))
 
     def on(self, nodes: int, shape: Shape) -> Prospect:
@@ -64,13 +67,15 @@ class _Replay:
 
     def __init__(self, job: Job, shape: Shape | None) -> None:
         self._job = job
-        self._shape = shape
+        self._pool = shape.pool() if shape is not None else None
         self._cluster: VirtualCluster | _Unlimited
         self._has_ended: set[bytes] = set()
         self._waiters: dict[bytes, list[Callable[[], None]]] = {}
         self.ends = 0
         """The number of calls that have ended."""
-        self._methods = Counter(call.actor for call in job.record.calls.values() if call.spec.kind == METHOD)
+        self._methods = Counter(
+            call.actor for call in job.record.calls.values() if isinstance(call.spec.kind, MethodSpec)
+        )
         """The number of calls of each actor that have not ended."""
 
     def begin(self, cluster: VirtualCluster | _Unlimited) -> None:
@@ -98,7 +103,7 @@ class _Replay:
 
     def _run(self, id: bytes, number: int) -> None:
         work = self._job.works[self._job.tags[id, number]][2]
-        if self._shape is None or fits(work.asked, self._shape):
+        if self._pool is None or fits(work.asked.request(), self._pool):
             self._cluster.submit([work])
 
     def began(self, work: Work) -> None:
@@ -126,7 +131,7 @@ class _Replay:
         for action in self._waiters.pop(id, ()):
             action()
         call = self._job.record.calls[id]
-        if call.spec.kind == METHOD:
+        if isinstance(call.spec.kind, MethodSpec):
             self._methods[call.actor] -= 1
         self._let_go(call.actor or id)
 

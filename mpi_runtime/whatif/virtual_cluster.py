@@ -15,14 +15,14 @@ from typing import NamedTuple
 import msgspec
 
 from mpi_runtime.batch.extend import Asked, Demand, call_options
-from mpi_runtime.extend import task_spec
+from mpi_runtime.extend import Pool, Request, custom_of, pool_for, task_spec
 from mpi_runtime.scheduler.core import Scheduler
+from mpi_runtime.scheduler.protocol.amounts import TYPE
 from mpi_runtime.scheduler.protocol.effects import StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import DRIVER, Call, Done, Released, Spec
 from mpi_runtime.scheduler.protocol.ids import alternative_id
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
-from mpi_runtime.scheduler.protocol.resources import TYPE
 
 UNTIL_ENDED = -1
 """The duration of what runs until `VirtualCluster.end`."""
@@ -40,6 +40,11 @@ class Shape(NamedTuple):
     """In bytes."""
     resources: tuple[tuple[str, float], ...] = ()
     """Custom resources by name."""
+
+    def pool(self) -> Pool:
+        """The resources of such a node as the scheduler counts them."""
+        custom = custom_of({name: _units(amount) for name, amount in self.resources})
+        return pool_for(Request(_units(self.cpus), _units(self.gpus), self.memory, custom))
 
 
 def custom(amounts: Mapping[str, float]) -> tuple[tuple[str, float], ...]:

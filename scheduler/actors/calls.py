@@ -35,13 +35,12 @@ def line_up(actor: Actor, task: Task, function: int) -> None:
 
 def line_of(actor: Actor, task: Task) -> tuple[int, str, int]:
     """The key of the line in which a call waits: caller, concurrency group and function."""
-    spec = task.function.spec
-    return task.client, spec.group, spec.id if out_of_order(actor) else 0
+    return task.client, task.function.spec.group, task.function.spec.id if out_of_order(actor) else 0
 
 
 def out_of_order(actor: Actor) -> bool:
     """Whether calls line up when they have their arguments, not when they are submitted."""
-    return actor.creation.function.spec.out_of_order
+    return actor.spec.out_of_order
 
 
 def ready(state: State, task: Task) -> None:
@@ -52,10 +51,10 @@ def ready(state: State, task: Task) -> None:
     elif actor.state in (lifecycle.ENDING, lifecycle.DEAD):
         fail_call(state, actor, task)
     else:
-        if actor.creation.function.spec.out_of_order:
+        if actor.spec.out_of_order:
             line_up(actor, task, task.function.spec.id)
         state.called[actor] = None
-        if actor.recalls:
+        if actor.saves is not None:
             checkpoints.ask(state, actor, task)
 
 
@@ -168,7 +167,7 @@ def room_for(actor: Actor, executor: Executor, group: str) -> int:
     """The number of calls of a concurrency group that may be sent. A busy group does not delay others."""
     if executor.gang is not None:  # each member has a part of the same call
         return 0 if executor.assigned or executor.gang.cause else 1
-    limits = actor.creation.function.spec.concurrency
+    limits = actor.spec.concurrency
     return max(ACTOR_CALLS_MAX, limits.get(group, 0)) - in_group(actor, executor, group)
 
 
@@ -177,18 +176,18 @@ def is_timed(actor: Actor, function: Function) -> bool:
 
     With concurrent calls the measured durations are not used: calls may have waited for each other.
     """
-    return function.is_timed and (function.spec.time_limit_us > 0 or not actor.creation.function.spec.concurrency)
+    return function.is_timed and (function.limit_us > 0 or not actor.spec.concurrency)
 
 
 def begins_at_once(actor: Actor, executor: Executor, group: str) -> bool:
     """Whether a call of a concurrency group that is sent now begins at once."""
-    limits = actor.creation.function.spec.concurrency
+    limits = actor.spec.concurrency
     return in_group(actor, executor, group) < limits.get(group, 1)
 
 
 def in_group(actor: Actor, executor: Executor, group: str) -> int:
     """The number of assigned calls of a concurrency group."""
-    if len(actor.creation.function.spec.concurrency) < 2:
+    if len(actor.spec.concurrency) < 2:
         return len(executor.assigned)
     return sum(task.function.spec.group == group for task in executor.assigned.values())
 

@@ -20,6 +20,7 @@ from mpi_runtime.scheduler.protocol.events import Done, Returned, Saved, StateLo
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.records.lifecycle import ALIVE, CREATING, READY
+from mpi_runtime.scheduler.records.parts import Saves
 from mpi_runtime.scheduler.records.records import Actor, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import journaling
@@ -31,13 +32,15 @@ def creation_ready(state: State, task: Task) -> bool:
     """Find the key of an actor that saves its state. Returns whether the journal is asked."""
     actor = task.actor
     assert actor is not None
-    if actor.key or actor.unsaved_why:
+    if actor.saves is not None:
         return False
-    task.key = actor.key = journaling.key_of(state, task)
-    if not actor.key:
+    key = journaling.key_of(state, task)
+    if not key:
         task.call.digest = b""  # its executor saves nothing then
-        give_up(state, actor, "its constructor was given references, or handles of actors")
+        log_unsaved(state, actor, "its constructor was given references, or handles of actors")
         return False
+    actor.saves = Saves(key)
+    journaling.journaled(task).key = key
     return state.recalls and journaling.ask(state, task)
 
 
@@ -45,63 +48,72 @@ def creation_recalled(task: Task, event: Recalled) -> None:
     """Take the answer of the journal: a saved state, or none."""
     actor = task.actor
     assert actor is not None
-    if event.values:
+    saves = actor.saves
+    if event.values and saves is not None:
         task.call.kept = tuple(event.values)
-        actor.saved, actor.recalls = event.values[0], True
-        actor.number = actor.base = event.number
+        saves.last, saves.recalls = event.values[0], True
+        saves.number = saves.base = event.number
 
 
 def created(state: State, actor: Actor) -> None:
     """Note that an actor is created. If it began with a state, ask the journal for the waiting calls."""
-    creation = actor.creation
-    if actor.key and (creation.is_partial or creation.open_children):
-        give_up(state, actor, "its constructor has called or created actors, or has left calls behind")
+    if actor.saves is not None and not journaling.journaled(actor.creation).is_whole:
+        give_up(state, actor, actor.saves, "its constructor has called or created actors, or has left calls behind")
     for task in [task for line in actor.callers.values() for task in line]:
         ask(state, actor, task)
 
 
 def ask(state: State, actor: Actor, task: Task) -> None:
     """Ask the journal whether the state contains this call, if the call could run now."""
-    if not actor.recalls or actor.state != ALIVE or task.state != READY or task.key or not task.call.digest:
+    recalls = actor.saves is not None and actor.saves.recalls
+    if not recalls or actor.state != ALIVE or task.state != READY or not task.call.digest:
         return
-    task.key = journaling.key_of(state, task)
+    own = journaling.journaled(task)
+    if own.key:
+        return
+    own.key = journaling.key_of(state, task)
     journaling.ask(state, task, actor.id)
 
 
 def method_ended(state: State, task: Task, event: Done | Returned) -> None:
     """Record an ended call, which the next state will contain. If that is impossible, save no state any more."""
     actor = task.actor
-    if actor is None or not actor.key or task.call.kept:
+    if actor is None or actor.saves is None or task.call.kept:
         return
-    actor.is_changed = True
-    if actor.unsaved_why:
+    saves = actor.saves
+    saves.is_changed = True
+    if saves.unsaved_why:
         return
-    found = journaling.record(state, task, event, _life(actor))
+    found = journaling.record(state, task, event, _life(actor, saves))
     if isinstance(found, str):
-        give_up(state, actor, found)
+        give_up(state, actor, saves, found)
     else:
         state.effects.journal.append(found)
-        actor.recorded += 1
+        saves.recorded += 1
 
 
 def other_ended(state: State, task: Task) -> None:
     """Save no state any more if an ended call, which is not recorded, may have changed it."""
     actor = task.actor
-    if actor is None or not actor.key or task.call.digest or task.function.spec.keeps_state:
+    if actor is None or actor.saves is None or task.call.digest or task.function.spec.keeps_state:
         return
     name = task.function.spec.name
     give_up(
-        state, actor,
+        state, actor, actor.saves,
         f"no later run can know the effect of {name}: it yields values, or runs any function. If it does not change "
         "the state, declare it with @method(journal=False)",
     )  # fmt: skip
 
 
-def give_up(state: State, actor: Actor, why: str) -> None:
+def give_up(state: State, actor: Actor, saves: Saves, why: str) -> None:
     """Save no state of this actor any more, and log why."""
-    if actor.unsaved_why:
-        return
-    actor.unsaved_why = why
+    if not saves.unsaved_why:
+        saves.unsaved_why = why
+        log_unsaved(state, actor, why)
+
+
+def log_unsaved(state: State, actor: Actor, why: str) -> None:
+    """Log why the state of an actor is not saved."""
     name = actor.creation.function.spec.name
     if (subject := f"{name}: {why}") not in state.logs.once:
         state.logs.once.add(subject)
@@ -116,16 +128,17 @@ def saved(state: State, client: Client, event: Saved, now: int) -> None:
     """Record the saved state of an actor."""
     executor = client.as_executor()
     actor = executor.actor
-    if actor is None or not actor.key or actor.unsaved_why or actor.executor is not executor:
+    saves = actor.saves if actor is not None else None
+    if actor is None or saves is None or saves.unsaved_why or actor.executor is not executor:
         if event.state.file:
             state.effects.journal.append(Discard(event.state.file))
         return
     name = actor.creation.function.spec.name
     state.totals.recorded += 1
     state.effects.journal.append(
-        Checkpoint(actor.id, actor.key, name, event.id, _life(actor), actor.base, actor.recorded, event.state)
+        Checkpoint(actor.id, saves.key, name, event.id, _life(actor, saves), saves.base, saves.recorded, event.state)
     )
-    actor.saved, actor.number, actor.is_changed = event.state, event.id, False
+    saves.last, saves.number, saves.is_changed = event.state, event.id, False
 
 
 def lost(state: State, client: Client, event: StateLost, now: int) -> None:
@@ -134,7 +147,8 @@ def lost(state: State, client: Client, event: StateLost, now: int) -> None:
     actor = executor.actor
     if actor is None or actor.state != CREATING:
         return
-    actor.saved, actor.number, actor.base, actor.recalls = None, b"", b"", False
+    if actor.saves is not None:
+        actor.saves = Saves(actor.saves.key, life=actor.saves.life, recorded=actor.saves.recorded)
     actor.creation.call.kept = ()
     text = (
         f"the saved state of {actor.creation.function.spec.name} cannot be read: {event.problem}. It starts from "
@@ -145,11 +159,12 @@ def lost(state: State, client: Client, event: StateLost, now: int) -> None:
 
 def lives_again(actor: Actor) -> None:
     """Begin a further life of an actor, with its last state."""
-    if actor.key:
-        actor.life += 1
-        actor.recorded = 0
-        actor.base, actor.unsaved_why, actor.is_changed = actor.number, "", False
-        actor.creation.call.kept = (actor.saved,) if actor.saved is not None else ()
+    saves = actor.saves
+    if saves is not None:
+        saves.life += 1
+        saves.recorded = 0
+        saves.base, saves.unsaved_why, saves.is_changed = saves.number, "", False
+        actor.creation.call.kept = (saves.last,) if saves.last is not None else ()
 
 
 def announce_end(state: State, now: int) -> list[Actor]:
@@ -168,8 +183,9 @@ def announce_end(state: State, now: int) -> list[Actor]:
 def unsaved(state: State) -> int:
     """The number of actors that have yet to save: their state has changed, or an assigned call may change it."""
     return sum(
-        actor.executor is not None and _may_save(actor) and (actor.is_changed or bool(actor.executor.assigned))
+        actor.executor is not None and _may_save(actor) and (actor.saves.is_changed or bool(actor.executor.assigned))
         for actor in state.actors.values()
+        if actor.saves is not None
     )
 
 
@@ -179,17 +195,17 @@ def holds_back(state: State, actor: Actor) -> bool:
     The journal answers before the next decision. Until then no call may overtake another. Answers about calls that were
     cancelled meanwhile do not count.
     """
-    if not actor.key:
+    if actor.saves is None:
         return False
-    asked = state.effects.journal if actor.recalls else ()
+    asked = state.effects.journal if actor.saves.recalls else ()
     ids = [effect.id for effect in asked if type(effect) is Recall and effect.actor == actor.id]
     is_asked = any((found := state.objects.get(id)) is not None and found.task is not None for id in ids)
-    return is_asked or (state.is_ending and not actor.unsaved_why)
+    return is_asked or (state.is_ending and not actor.saves.unsaved_why)
 
 
 def _may_save(actor: Actor) -> bool:
-    return actor.state in (CREATING, ALIVE) and bool(actor.key) and not actor.unsaved_why
+    return actor.state in (CREATING, ALIVE) and actor.saves is not None and not actor.saves.unsaved_why
 
 
-def _life(actor: Actor) -> bytes:
-    return digest(actor.id + actor.life.to_bytes(8, "little"), LIFE_BYTES)
+def _life(actor: Actor, saves: Saves) -> bytes:
+    return digest(actor.id + saves.life.to_bytes(8, "little"), LIFE_BYTES)

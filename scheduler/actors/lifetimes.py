@@ -19,7 +19,7 @@ from mpi_runtime.scheduler.dispatch.dependencies import not_sent
 from mpi_runtime.scheduler.dispatch.queues import requeue, withdraw
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, Answer, StopExecutor
-from mpi_runtime.scheduler.protocol.events import ACTOR, KillRequested, Left, NamedActorRequested, Titled, Value
+from mpi_runtime.scheduler.protocol.events import ActorSpec, KillRequested, Left, NamedActorRequested, Titled, Value
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import DEAD, ENDED, advance, first_line
@@ -30,17 +30,18 @@ from mpi_runtime.scheduler.values import call_ends, journaling, objects, retries
 
 def submit(state: State, task: Task) -> None:
     """Note that a creation or a method call was submitted."""
-    if task.function.spec.kind == ACTOR:
-        actor = Actor(task.id, task)
+    kind = task.function.spec.kind
+    if isinstance(kind, ActorSpec):
+        actor = Actor(task.id, task, kind)
         state.totals.actors += 1
-        if task.function.spec.max_restarts:
+        if kind.max_restarts:
             actor.kept = [id for id in (*task.call.arguments, *task.call.holds) if objects.hold(state, id)]
         state.actors[task.id] = actor
         state.objects[task.id].actor = actor
         task.actor = actor
         return
     found = task.actor = state.actors.get(task.call.actor)
-    if found is not None and found.state != DEAD and not found.creation.function.spec.out_of_order:
+    if found is not None and found.state != DEAD and not found.spec.out_of_order:
         line_up(found, task, 0)
 
 
@@ -51,7 +52,7 @@ def ended(state: State, task: Task) -> None:
         return
     if task is not actor.creation:
         actor.creation.crashes = 0
-        if actor.key:
+        if actor.saves is not None:
             checkpoints.other_ended(state, task)
         if task.function.is_timed:
             deadline.note_duration(state, task.function)
@@ -60,9 +61,9 @@ def ended(state: State, task: Task) -> None:
         return
     if actor.state == lifecycle.CREATING and actor.error is None and actor.executor is not None:
         advance(state.stories, actor, lifecycle.CREATED)
-        reduce_grant(state, actor.executor, task.function.spec.held_cpu)
+        reduce_grant(state, actor.executor, actor.spec.held_cpu)
         state.called[actor] = None
-        if actor.key:
+        if actor.saves is not None:
             checkpoints.created(state, actor)
 
 
@@ -159,7 +160,7 @@ def kill(state: State, client: Client, event: KillRequested, now: int) -> None:
 
 def may_restart(actor: Actor) -> bool:
     """Whether the actor may be created once more."""
-    most = actor.creation.function.spec.max_restarts
+    most = actor.spec.max_restarts
     return most < 0 or actor.restarts < most
 
 
@@ -196,7 +197,7 @@ def executor_died(
     if event.is_unwatched:
         started.update(sent)
     is_free = creation in assigned and call_ends.is_of_node(executor.fault)
-    if creation.function.spec.concurrency and creation not in assigned:
+    if actor.spec.concurrency and creation not in assigned:
         started.update(sent)  # calls start in any order
     if (
         actor.state in (lifecycle.CREATING, lifecycle.RESTARTING)
@@ -251,12 +252,12 @@ def restart(
     Assigned calls that had not started return to the front of their lines, and so do calls with retries left, and calls
     that had ended without a report. The others get an error: they may have run.
     """
-    name, most = actor.creation.function.spec.name, actor.creation.function.spec.max_restarts
+    name, most = actor.creation.function.spec.name, actor.spec.max_restarts
     times = f"{actor.restarts}" + (f" of {most}" if most > 0 else "")
     text = f"{actor} {first_line(event.cause)}. It is started again (restart {times})."
     notes.log_often(state, notes.WARNING, RESTARTED, name, text, executor.rank)
     unavailable = f"{actor} died: {event.cause}. It is being started again."
-    one_by_one = not executor.refusal and not actor.creation.function.spec.concurrency
+    one_by_one = executor.refusal is None and not actor.spec.concurrency
     cause = f"{executor} {event.cause}"
     advance(state.stories, actor, lifecycle.RESTART, cause)
     actor.executor = None

@@ -71,8 +71,8 @@ def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:
         if one is None:
             found[name] = one = {
                 "name": name,
-                "kind": KINDS[function.spec.kind],
-                "needs": "its actor" if function.is_method else str(function.request),
+                "kind": KINDS[function.spec.kind.number],
+                "needs": "its actor" if function.is_method else str(function.spec.asks),
                 "submitted": 0,
                 "done": 0,
                 "failed": 0,
@@ -110,7 +110,7 @@ def _call(executor: Executor, now: int) -> tuple[Any, ...]:
     own = " (own scheduler)" if task.function.spec.environment.get(OWN_SCHEDULER) == BRINGS else ""
     return (
         f"{task.function.spec.name}{ranks}{own}",
-        KINDS[task.function.spec.kind],
+        KINDS[task.function.spec.kind.number],
         task.state == BLOCKED,
         executor.rank.node.hostname,
         executor.rank.number,

@@ -13,10 +13,11 @@ from mpi_runtime.scheduler.answers import store_summary
 from mpi_runtime.scheduler.dispatch import backoff, deadline, fair_shares, locality
 from mpi_runtime.scheduler.log import history, listing, notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
+from mpi_runtime.scheduler.protocol.amounts import amount
 from mpi_runtime.scheduler.protocol.effects import Answer
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Label, Query, RefusedError, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
-from mpi_runtime.scheduler.protocol.resources import Pool, amount
+from mpi_runtime.scheduler.protocol.resources import Pool
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
@@ -248,7 +249,7 @@ def _why(state: State, task: Task, now: int) -> str:
         group = state.waiting_groups.get(task.function.where.group)
         if group is not None:
             return f"It waits for placement group {group.id.hex()}: {_why_group(state, group)}"
-        if task.recalling and not missing:
+        if task.is_asked and not missing:
             return "The journal is asked whether an earlier run has made its values."
         return f"It waits for {len(missing)} argument(s): {notes.listed(missing, EXPLAINED_MAX)}."
     if executor is not None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol import events, rank_events
+from mpi_runtime.scheduler.protocol.amounts import is_in_order
 from mpi_runtime.scheduler.protocol.effects import REFUSED, StopExecutor
 from mpi_runtime.scheduler.protocol.limits import REFUSALS_LOG_US
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, HeadEvent, RankEvent
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STOPPING
+from mpi_runtime.scheduler.records.parts import Refusal
 from mpi_runtime.scheduler.records.records import Executor
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values.message_checks import require
@@ -48,6 +50,15 @@ def check_rank(state: State, event: RankEvent | HeadEvent) -> None:
         require((event.rank, event.offset) not in state.spilling.on_disk, "an object is on disk in a used place")
 
 
+def check_spec(spec: events.Spec) -> None:
+    """Check that a spec does not contradict itself."""
+    others = spec.kind.alternatives if isinstance(spec.kind, events.TaskSpec) else ()
+    is_free = spec.where is None and spec.gang is None
+    require(not others or is_free, f"{spec.name} has alternatives, which only tasks without a place or ranks may have")
+    in_order = all(is_in_order(one) for one in (spec.asks, *others))
+    require(in_order, f"{spec.name} asks for custom resources that are not in order")
+
+
 def check_scattered(call: events.Call, spec: events.Spec) -> None:
     """Check that a call with scattered arguments runs on a gang, and has an object for each rank."""
     fits = spec.ranks and call.scattered * spec.ranks <= len(call.arguments)
@@ -68,10 +79,10 @@ def refuse(state: State, executor: Executor, problem: str, ended: int, now: int)
 
     `ended`: the number of calls that end in dropped frames, as its agent counts.
     """
-    executor.refused_ends += ended
-    if executor.refusal:
+    if executor.refusal is not None:
+        executor.refusal.ends += ended
         return
-    executor.refusal = f"sent a frame that cannot be read: {problem}"
+    executor.refusal = Refusal(f"sent a frame that cannot be read: {problem}", ended)
     state.to_rank(executor.rank.number, StopExecutor(executor.id, force=True))
     logs = state.logs
     logs.refused += 1
@@ -80,7 +91,7 @@ def refuse(state: State, executor: Executor, problem: str, ended: int, now: int)
     more = logs.refused - logs.refused_before - 1
     others = f" So did {more} other(s) since the last such line." if more else ""
     text = (
-        f"{executor} {executor.refusal}. It is ended, and what it ran is treated as after a crash: user code has "
+        f"{executor} {executor.refusal.why}. It is ended, and what it ran is treated as after a crash: user code has "
         f"written to a descriptor that is not its own.{others}"
     )
     notes.log(state, notes.ERROR, REFUSED, text, executor.rank)
@@ -94,10 +105,10 @@ def frame_refused(state: State, event: FrameRefused, now: int) -> None:
         refuse(state, executor, event.problem, event.ended, now)
 
 
-def as_after_a_crash(executor: Executor, event: ExecutorDied) -> None:
+def as_after_a_crash(executor: Executor, refusal: Refusal, event: ExecutorDied) -> None:
     """Set the cause of a refused executor's death. If no call ran, the last with a dropped end counts as running."""
-    event.cause = executor.refusal
+    event.cause = refusal.why
     sent = [task.id for task in executor.assigned.values() if task.state != STAGING]
-    last = sent[: executor.refused_ends][-1:]
+    last = sent[: refusal.ends][-1:]
     if last and event.running not in sent:
         event.running = last[0]

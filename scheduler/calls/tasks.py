@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints, lifetimes
-from mpi_runtime.scheduler.calls.refusals import check_scattered, check_unknown_end
+from mpi_runtime.scheduler.calls.refusals import check_scattered, check_spec, check_unknown_end
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import errors, history
 from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
-from mpi_runtime.scheduler.protocol.events import METHOD, TASK, Call, Done, RefusedError, Returned, Spec, Value
+from mpi_runtime.scheduler.protocol.events import (
+    STREAMING,
+    Call,
+    Done,
+    MethodSpec,
+    RefusedError,
+    Returned,
+    Spec,
+    TaskSpec,
+    Value,
+)
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
-from mpi_runtime.scheduler.protocol.resources import fits, request_of
+from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import FINISH, READY, SENT, VALUE, WAITING, advance, so_far
+from mpi_runtime.scheduler.records.parts import Stream
 from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import call_ends, items, journaling, objects, retries
@@ -25,18 +36,19 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
     """Register a spec of a client. Decides, once, whether any node can run its calls."""
     if spec.id in state.functions:
         return
+    check_spec(spec)
     spec.function = state.codes.setdefault(spec.function, spec.function)
-    function = Function(spec, request_of(spec), [], account=account_of(state, spec))
+    function = Function(spec, [], account=account_of(state, spec))
     if spec.where is not None:
-        function.where = constraints.resolve(state, spec.where, function.request)
+        function.where = constraints.resolve(state, spec.where, function.spec.asks)
         if (group := state.groups.get(spec.where.group)) is not None:
             group.functions.append(function)
-    if spec.kind == METHOD:  # it may turn out to take long after many of its calls were sent ahead
+    if isinstance(spec.kind, MethodSpec):  # it may turn out to take long after many of its calls were sent ahead
         function.is_timed = state.end_us is not None
     else:
-        function.is_timed = spec.time_limit_us > 0 or spec.expect_us > 0
-        if spec.alternatives:
-            alternatives.register(state, function)
+        function.is_timed = function.limit_us > 0 or function.is_expected
+        if isinstance(spec.kind, TaskSpec) and spec.kind.alternatives:
+            alternatives.register(state, function, spec.kind)
         for one in function.choice or [function]:
             one.infeasible = why_infeasible(state, one)
     state.functions[spec.id] = function
@@ -50,16 +62,16 @@ def why_infeasible(state: State, function: Function) -> str:
             f"{function.spec.name} cannot run: all ranks that run calls have died, and rank 0 runs none. Start the job "
             "with more ranks."
         )
-    if function.spec.ranks:
+    if function.spec.gang is not None:
         return gang_places.why_never(state, function)
     if function.where is not ANYWHERE:
         return constraints.why_nowhere(state, function)
-    if any(fits(function.request, node.total) for node in nodes):
+    if any(fits(function.spec.asks, node.total) for node in nodes):
         return ""
     return (
         f"{function.spec.name} asks for {function.requests()} on one node, and no node owns that much. "
         f"Largest of {len(nodes)} node(s): {gpu_pool.largest(nodes)}."
-        f"{constraints.why_few_cpus(nodes, function.request.cpu)}{gpu_pool.why_not(nodes, function.request)} "
+        f"{constraints.why_few_cpus(nodes, function.spec.asks.cpu)}{gpu_pool.why_not(nodes, function.spec.asks)} "
         "Ask for less, start the job with more, "
         "or state what nodes have with init(num_cpus=..., num_gpus=..., resources=...)."
     )
@@ -101,10 +113,12 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         objects_by_id[call.id] = Object(call.id, client.id, 2, task=task)
         held[call.id] = None
     else:
+        if count == STREAMING:
+            task.stream = Stream()
         for id in task.return_ids():
             objects_by_id[id] = Object(id, client.id, 2, task=task)
             held[id] = None
-    if function.spec.kind != TASK:
+    if not isinstance(function.spec.kind, TaskSpec):
         lifetimes.submit(state, task)
     lost = None
     if call.arguments or call.holds:
@@ -116,7 +130,7 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         else:
             call.actor = b""
     if begins == READY and lost is None and not function.infeasible:  # the frequent case
-        if function.spec.kind != METHOD:
+        if not isinstance(function.spec.kind, MethodSpec):
             enqueue(state, task)
         else:
             actor_calls.ready(state, task)
@@ -179,7 +193,7 @@ def not_run(state: State, task: Task, error: Value | None, cause: str) -> None:
 
 def arguments_ready(state: State, task: Task) -> None:
     """Handle a call with all arguments: queue it, unless an argument is an error, which becomes the call's result."""
-    if task.state != WAITING or task.missing or task.recalling:
+    if task.state != WAITING or task.missing or task.is_asked:
         return  # it has failed, or has lost an argument
     for id in task.call.arguments:
         found = state.objects[id]
@@ -195,11 +209,13 @@ def arguments_ready(state: State, task: Task) -> None:
             not_run(state, task, error, "could not be created")
             return
     kind = task.function.spec.kind
-    asks = journaling.asks if kind == TASK else checkpoints.creation_ready  # for methods it is asked later
-    if task.call.digest and not task.key and kind != METHOD and asks(state, task):
+    asks = (
+        journaling.asks if isinstance(kind, TaskSpec) else checkpoints.creation_ready
+    )  # for methods it is asked later
+    if task.call.digest and not isinstance(kind, MethodSpec) and asks(state, task):
         return
     advance(state.stories, task, lifecycle.ARGUMENTS_READY)
-    if kind == METHOD:
+    if isinstance(kind, MethodSpec):
         actor_calls.ready(state, task)
     else:
         enqueue(state, task)
@@ -253,14 +269,14 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         found.data = event.data
         advance(state.stories, found, VALUE)
         objects.announce(state, found)
-    if task.items is not None:
+    if task.stream is not None:
         items.ended(state, task)
     call = task.call
     if call.arguments or call.holds:
         call_ends.release_arguments(state, task)
     elif call.actor:
         objects.release(state, call.actor)
-    if function.spec.kind != TASK:
+    if not isinstance(function.spec.kind, TaskSpec):
         lifetimes.ended(state, task)
     if task.depth:
         call_ends.forget_child(state, task)
@@ -294,7 +310,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
         objects.discard(state, *event.values)
         end_overdue(state, task)
         return
-    again = event.raised and event.may_retry and function.spec.retry_exceptions and task.retries
+    again = event.raised and event.may_retry and function.spec.retry is not None and task.retries
     # A large error among the arguments is raised by the executor, and would be again.
     if again and not function.is_actor and not any(state.objects[id].is_error for id in task.call.arguments):
         objects.discard(state, *event.values)
@@ -310,13 +326,13 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     if task.call.digest:
         note_for_journal(state, task, event)
     call_ends.conclude(state, task, event.values, FINISH, failure, event.trace)
-    if function.spec.kind != TASK:
+    if not isinstance(function.spec.kind, TaskSpec):
         lifetimes.ended(state, task)
 
 
 def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
     """Record an ended call in the journal, if that is possible."""
-    if task.function.spec.kind == TASK:
+    if isinstance(task.function.spec.kind, TaskSpec):
         journaling.ended(state, task, event)
     elif task.function.is_method:
         checkpoints.method_ended(state, task, event)
@@ -324,9 +340,9 @@ def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:
 
 def end_overdue(state: State, task: Task) -> None:
     """Retry a call that was interrupted because of its time limit, or fail it."""
-    if task.actor is not None and task.actor.key:
+    if task.actor is not None and task.actor.saves is not None:
         why = f"a call of {task.function.spec.name} was interrupted, having run too long"
-        checkpoints.give_up(state, task.actor, why)
+        checkpoints.give_up(state, task.actor, task.actor.saves, why)
     if not retries.may_exceed_again(task):
         call_ends.overdue(state, task)
         if task.actor is not None:

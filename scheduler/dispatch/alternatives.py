@@ -14,26 +14,22 @@ import msgspec
 
 from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.dispatch.queues import change_function, clear, mark_dirty, queue_at, requeue
-from mpi_runtime.scheduler.protocol.events import TASK, RefusedError
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.events import TaskSpec
 from mpi_runtime.scheduler.protocol.ids import alternative_id
-from mpi_runtime.scheduler.protocol.resources import Request, request_of
 from mpi_runtime.scheduler.records.records import Function, Queue
 from mpi_runtime.scheduler.records.state import State
 
 
-def register(state: State, function: Function) -> None:
-    """Register the alternatives of a new function."""
+def register(state: State, function: Function, kind: TaskSpec) -> None:
+    """Register the alternatives of a new function, of this kind."""
     spec = function.spec
-    if spec.kind != TASK or spec.where is not None:
-        raise RefusedError(f"{spec.name} has alternatives, which only tasks without a place may have")
     function.is_timed = True
     function.choice = [function]
-    for index, one in enumerate(spec.alternatives, 1):
-        own = msgspec.structs.replace(
-            spec, id=alternative_id(spec.id, index), cpu=one.cpu, gpu=one.gpu, memory=one.memory,
-            custom=dict(one.custom), gpu_memory=one.gpu_memory, alternatives=(),
-        )  # fmt: skip
-        other = Function(own, request_of(own), [], account=account_of(state, own))
+    alone = msgspec.structs.replace(kind, alternatives=())
+    for index, one in enumerate(kind.alternatives, 1):
+        own = msgspec.structs.replace(spec, id=alternative_id(spec.id, index), kind=alone, asks=one)
+        other = Function(own, [], account=account_of(state, own))
         other.is_timed, other.choice = True, function.choice
         function.choice.append(other)
         state.functions[own.id] = other
@@ -52,7 +48,7 @@ def has_none(function: Function) -> bool:
 def requests(queue: Queue) -> list[Request]:
     """The requests with which calls of a queue may run."""
     choice = queue.function.choice
-    return [one.request for one in choice if not one.infeasible] if choice else [queue.request]
+    return [one.spec.asks for one in choice if not one.infeasible] if choice else [queue.request]
 
 
 def is_usable(state: State, function: Function, now: int) -> bool:

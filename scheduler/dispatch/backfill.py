@@ -8,7 +8,8 @@ call without an estimate may end at once, so nothing is backfilled before it.
 from __future__ import annotations
 
 from mpi_runtime.scheduler.places.constraints import reachable
-from mpi_runtime.scheduler.protocol.resources import Request, copy_of, fits, give_back
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.resources import copy_of, fits, give_back
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.records import Executor, Queue, granted
 from mpi_runtime.scheduler.records.state import State

@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.dispatch.dependencies import wait_again
 from mpi_runtime.scheduler.dispatch.queues import enqueue, mark_dirty, queue_for
 from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
 from mpi_runtime.scheduler.records.lifecycle import LOST, READY, RETRY, advance
+from mpi_runtime.scheduler.records.parts import Stillborn
 from mpi_runtime.scheduler.records.records import Executor, Queue, Task
 from mpi_runtime.scheduler.records.state import State
 
@@ -51,42 +52,55 @@ def queue(state: State, task: Task, now: int) -> None:
 def note_begun(state: State, executor: Executor) -> None:
     """Note that the first call of an executor has ended, so executors like it can be started."""
     queue, executor.forked_for = executor.forked_for, None
-    if queue is not None and queue.stillborn and executor.id >= queue.next_try:
-        queue.stillborn = queue.forks_from_us = 0
+    found = queue.stillborn if queue is not None else None
+    if queue is not None and found is not None and found.count and executor.id >= found.next_try:
+        begin_again(queue)
         mark_dirty(state, queue)
 
 
 def note_stillborn(state: State, queue: Queue, executor: Executor, now: int) -> bool:
     """Note the death of an executor that began no call. Return False if it was forked before the last such death."""
-    if executor.id < queue.next_try:
+    found = queue.stillborn = queue.stillborn or Stillborn()
+    if executor.id < found.next_try:
         return False
-    queue.stillborn += 1
-    queue.next_try = state.next_executor
-    queue.forks_from_us = now + wait_us(queue.stillborn)
+    found.count += 1
+    found.next_try = state.next_executor
+    found.forks_from_us = now + wait_us(found.count)
     return True
+
+
+def stillborn(queue: Queue) -> int:
+    """The number of executors in a row that died before they began a call of a queue."""
+    return queue.stillborn.count if queue.stillborn is not None else 0
+
+
+def begin_again(queue: Queue) -> None:
+    """Forget that executors of a queue died before they began a call."""
+    if queue.stillborn is not None:
+        queue.stillborn.count = queue.stillborn.forks_from_us = 0
 
 
 def is_hopeless(queue: Queue) -> bool:
     """Whether the last few executors of a queue have died so, and no other one has ended a call."""
-    return queue.stillborn >= STILLBORN_MAX and not any(one.forked_for is None for one in queue.executors.values())
+    return stillborn(queue) >= STILLBORN_MAX and not any(one.forked_for is None for one in queue.executors.values())
 
 
 def note_fork(queue: Queue, now: int) -> None:
     """Note that an executor is forked for a queue. After deaths, the next one waits until this one may have begun."""
-    if queue.stillborn:
-        queue.forks_from_us = now + AT_ONCE_US
+    if queue.stillborn is not None and queue.stillborn.count:
+        queue.stillborn.forks_from_us = now + AT_ONCE_US
 
 
 def why(state: State, task: Task, now: int) -> str:
     """Return why a call waits after crashes, or for an executor that cannot be started; empty: it does not."""
     at_us = state.alarms.at(task)
     if task.state == READY and not task.function.is_method:
-        waiting = queue_for(state, task)
-        if now >= waiting.forks_from_us:
+        found = queue_for(state, task).stillborn
+        if found is None or now >= found.forks_from_us:
             return ""
         return (
-            f"Executors forked for it died before they began a call, {waiting.stillborn} time(s) in a row: the next "
-            f"one is forked in {(waiting.forks_from_us - now) / 1e6:.3g} s at the latest."
+            f"Executors forked for it died before they began a call, {found.count} time(s) in a row: the next "
+            f"one is forked in {(found.forks_from_us - now) / 1e6:.3g} s at the latest."
         )
     if task.state != LOST or at_us is None:
         return ""

@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.dispatch.queues import clear, enqueue, mark_dirty, st
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol.effects import LATE
-from mpi_runtime.scheduler.protocol.events import ACTOR
+from mpi_runtime.scheduler.protocol.events import ActorSpec
 from mpi_runtime.scheduler.protocol.limits import LONG_US, STUCK_US
 from mpi_runtime.scheduler.records.grant_sources import NOTHING
 from mpi_runtime.scheduler.records.records import Function, Queue, Task
@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.records.state import State
 def look_for_long(state: State) -> None:
     """Give functions with long calls queues of their own."""
     for function in state.functions.values():
-        if function.is_timed or function.spec.kind == ACTOR or function.duration_us <= LONG_US:
+        if function.is_timed or isinstance(function.spec.kind, ActorSpec) or function.duration_us <= LONG_US:
             continue
         if function.is_method and state.end_us is None:
             continue
@@ -124,7 +124,7 @@ def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
     """The duration of a call, and the rest of the job's time with advice, in words."""
     assert state.end_us is not None
     known_from = "its time_limit" if function.has_fixed_length else "as earlier calls did"
-    known_from = "as expected" if function.spec.expect_us and function.duration_us < 0 else known_from
+    known_from = "as expected" if function.is_expected and function.duration_us < 0 else known_from
     takes_s, left_s = function.quickest_us / 1e6, max(0, state.end_us - now) / 1e6
     return (
         f"may take {round(takes_s, 1):g} s ({known_from})" if takes_s >= 0 else "takes a time that is not known yet",

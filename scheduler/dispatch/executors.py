@@ -109,7 +109,7 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     if queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
-    executor.charge(queue.function.account, queue.request)
+    executor.charge_to(queue.function.account, queue.request)
     executor.source = source
     executor.queue = queue
     executor.progress_us = queue.progress_us = now

@@ -8,7 +8,7 @@ stopped: shares balance as calls end. Calls without an account go first.
 from __future__ import annotations
 
 from mpi_runtime.scheduler.protocol.events import Spec
-from mpi_runtime.scheduler.records.records import Account
+from mpi_runtime.scheduler.records.parts import Account
 from mpi_runtime.scheduler.records.state import State
 
 

@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.dispatch.dependencies import wait_again
 from mpi_runtime.scheduler.dispatch.locality import nearest
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation
 from mpi_runtime.scheduler.places.constraints import longest_us
-from mpi_runtime.scheduler.protocol.events import ACTOR
+from mpi_runtime.scheduler.protocol.events import ActorSpec
 from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX, UNIT
 from mpi_runtime.scheduler.records.lifecycle import READY
 from mpi_runtime.scheduler.records.records import Family, Function, Queue, Task
@@ -113,19 +113,25 @@ def queue_at(state: State, function: Function, depth: int) -> Queue:
 def find_queue(state: State, function: Function, depth: int, near: int) -> Queue:
     """The queue of a function's calls at a depth, made on demand."""
     spec = function.spec
-    threads = max(1, spec.cpu // UNIT)
+    threads = max(1, spec.asks.cpu // UNIT)
     environment = tuple(sorted(spec.environment.items()))
     own = spec.id if function.is_timed else 0
-    gang = (spec.ranks, spec.ranks_per_node, spec.reuse, spec.starts_mpi, spec.pins)
-    kind = (spec.kind == ACTOR, spec.priority, spec.path_us, function.account and function.account.name, gang)
-    key = (function.request, environment, threads, depth, kind, near, function.where, own)
+    gang = spec.gang and spec.gang.shape
+    kind = (
+        isinstance(spec.kind, ActorSpec),
+        spec.priority,
+        spec.path_us,
+        function.account and function.account.name,
+        gang,
+    )
+    key = (function.spec.asks, environment, threads, depth, kind, near, function.where, own)
     queue = state.queues.get(key)
     if queue is None:
         queue = state.queues[key] = Queue(
             family=family_for(state, function, key),
             function=function,
             is_timed=function.is_timed,
-            request=function.request,
+            request=function.spec.asks,
             environment=environment,
             threads=threads,
             depth=depth,
@@ -144,7 +150,7 @@ def family_for(state: State, function: Function, key: tuple[object, ...]) -> Fam
     family = state.families.get(key)
     if family is None:
         family = state.families[key] = Family(
-            request=function.request,
+            request=function.spec.asks,
             where=function.where,
             priority=function.spec.priority,
             has_limits=has_limits,

@@ -8,8 +8,9 @@ from itertools import islice
 from mpi_runtime.scheduler.dispatch.backfill import comes_free_in_us
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, reachable, sources
+from mpi_runtime.scheduler.protocol.amounts import TYPE
 from mpi_runtime.scheduler.protocol.limits import IDLE_US_MAX, RESERVABLE_MAX, UNIT
-from mpi_runtime.scheduler.protocol.resources import TYPE, fits
+from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant, Source
 from mpi_runtime.scheduler.records.records import Executor, Family, Node, Queue
 from mpi_runtime.scheduler.records.state import State

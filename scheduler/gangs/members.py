@@ -71,7 +71,9 @@ def set_due(state: State, gang: Gang, at_us: int) -> None:
 
 def grace_us(task: Task) -> int:
     """How long the other members have; of a method as its class says."""
-    return (task if task.actor is None else task.actor.creation).function.spec.grace_us
+    gang = (task if task.actor is None else task.actor.creation).function.spec.gang
+    assert gang is not None
+    return gang.grace_us
 
 
 def raised(gang: Gang) -> list[int]:
@@ -85,7 +87,7 @@ def finish(state: State, gang: Gang, now: int) -> None:
     assert task is not None
     wrong, spec, leader = raised(gang), task.function.spec, gang.members[0]
     is_spent = any(end.ends_gang for end in ends.values())
-    may_reuse = spec.reuse and not (wrong or is_spent or task.is_cancelled or gang.cause)
+    may_reuse = spec.gang is not None and spec.gang.reuse and not (wrong or is_spent or task.is_cancelled or gang.cause)
     for part in [part for executor in gang.members[1:] for part in executor.drop_all()]:
         end_part(state, part, FINISH if part.state in (SENT, BLOCKED) else FAIL)
     used = wrong[:1] or (range(len(ends)) if spec.by_rank else [0])
@@ -126,7 +128,7 @@ def keep(state: State, gang: Gang, task: Task) -> None:
     if actor is None or task is not actor.creation or actor.state != ALIVE:
         return
     for executor in gang.members[1:]:
-        lifetimes.reduce_grant(state, executor, task.function.spec.held_cpu)
+        lifetimes.reduce_grant(state, executor, actor.spec.held_cpu)
 
 
 def holds_of(event: Returned) -> list[bytes]:

@@ -105,15 +105,15 @@ def fits_beside(state: State, task: Task, gangs: Sequence[Gang]) -> bool:
             held.setdefault(source, []).append(grant)
     there = list(sources(state, where))
     pools = [beside(source, held.get(source, [])) for source in there]
-    if function.spec.ranks:
+    if function.spec.gang is not None:
         return not there or spots(state, function, there, pools) is not None
-    return not there or any(fits(function.request, pool) for pool in pools)
+    return not there or any(fits(function.spec.asks, pool) for pool in pools)
 
 
 def refuse(state: State, task: Task, why: str) -> None:
     """Fail a call that has not been assigned."""
     was_queued = task.state == READY
-    message = f"{task.function.spec.name} asks for {task.function.request}, {why}"
+    message = f"{task.function.spec.name} asks for {task.function.spec.asks}, {why}"
     tasks.fail(state, task, "InfeasibleResourceError", message)
     if was_queued:
         withdraw(state, task)

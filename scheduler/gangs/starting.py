@@ -19,11 +19,12 @@ from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, 
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import reachable, sources
 from mpi_runtime.scheduler.places.gang_places import in_order, spots
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import Membership
 from mpi_runtime.scheduler.protocol.events import Call, cut
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, digest
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
-from mpi_runtime.scheduler.protocol.resources import Grant, Request, fits, give_back, take, take_gpus
+from mpi_runtime.scheduler.protocol.resources import Grant, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import READY
 from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Gang, Key, Queue, Task, node_of
@@ -58,9 +59,9 @@ def serve(state: State, queue: Queue, now: int) -> bool:
 
 def key_of(queue: Queue) -> tuple[object, ...]:
     """The fixed properties of the gangs that can run the queue's calls."""
-    spec = queue.function.spec
-    kind = (spec.ranks, spec.ranks_per_node, spec.starts_mpi, spec.pins, spec.reuse)
-    return (queue.request, queue.environment, queue.threads, queue.where, kind)
+    gang = queue.function.spec.gang
+    assert gang is not None
+    return (queue.request, queue.environment, queue.threads, queue.where, gang.shape)
 
 
 # Idle gangs
@@ -131,14 +132,15 @@ def form(state: State, queue: Queue) -> Gang | None:
     number, state.next_gang = state.next_gang, state.next_gang + 1
     places = {node.number: index for index, node in enumerate(nodes)}
     spec = queue.ready[0].function.spec
+    assert spec.gang is not None
     shape = Membership(
         gang=number,
         rank=0,
         hosts=[places[node_of(source).number] for source in chosen],
         names=[node.hostname for node in nodes],
         agents=[nearest_rank(state, node, keys[node.number].gpu_ids).number for node in nodes],
-        starts_mpi=spec.starts_mpi,
-        processors=queue.threads if spec.pins else 0,
+        starts_mpi=spec.gang.starts_mpi,
+        processors=queue.threads if spec.gang.pins else 0,
     )
     gang = Gang(number, key_of(queue), [], chosen, grants, living=len(chosen), nodes=len(nodes))
     for rank, source in enumerate(chosen):
@@ -202,7 +204,7 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
     leader = gang.members[0]
     request, count = queue.request, len(gang.members)
     whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
-    leader.charge(queue.function.account, whole)
+    leader.charge_to(queue.function.account, whole)
     gang.for_actor = queue.function.is_actor
     parts = [task, *(part(state, task, rank) for rank in range(1, len(gang.members)))]
     for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):

@@ -70,7 +70,7 @@ def _entry(run: Run) -> tuple[Any, ...]:
     return (
         run.id.hex(),
         spec.name,
-        KINDS[spec.kind],
+        KINDS[spec.kind.number],
         run.attempt,
         process.actor.hex() or None,
         (process.executor, process.pid, process.name, process.rank),
@@ -89,7 +89,7 @@ def short(run: Run, wall_us: int) -> tuple[Any, ...]:
     process, function = run.process, run.function
     return (
         function.spec.name,
-        function.spec.kind,
+        function.spec.kind.number,
         process.node.hostname,
         process.rank,
         process.pid,
@@ -99,8 +99,8 @@ def short(run: Run, wall_us: int) -> tuple[Any, ...]:
         run.duration_us,
         run.outcome,
         run.attempt,
-        function.request.cpu / UNIT,
-        function.request.gpu / UNIT,
+        function.spec.asks.cpu / UNIT,
+        function.spec.asks.gpu / UNIT,
         list(process.gpu_ids),
     )
 

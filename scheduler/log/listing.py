@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.limits import UNIT
-from mpi_runtime.scheduler.protocol.resources import Grant, Request
+from mpi_runtime.scheduler.protocol.resources import Grant
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, EXECUTOR_STATE_NAMES, LOST, READY, SENT, STAGING, WAITING
 from mpi_runtime.scheduler.records.records import Executor, Task
@@ -18,7 +18,8 @@ from mpi_runtime.scheduler.records.state import State
 
 K = TypeVar("K")
 T = TypeVar("T")
-KINDS = {TASK: "NORMAL_TASK", ACTOR: "ACTOR_CREATION_TASK", METHOD: "ACTOR_TASK"}
+KINDS = ("NORMAL_TASK", "ACTOR_CREATION_TASK", "ACTOR_TASK")
+"""By the number of a kind."""
 RUNNING_MAX = 1000
 """The most calls in the answer of `running`."""
 WAITS = {
@@ -56,14 +57,14 @@ def _task(task: Task) -> dict[str, Any]:
     return {
         "task_id": task.id.hex(),
         "name": spec.name,
-        "type": KINDS[spec.kind],
+        "type": KINDS[spec.kind.number],
         "state": _state(task),
         "attempt_number": task.call.attempt,
         "actor_id": task.actor.id.hex() if task.actor is not None else None,
         "node_id": executor.rank.node.id if executor is not None else None,
         "worker_id": f"{executor.id:032x}" if executor is not None else None,
         "worker_pid": (executor.pid or None) if executor is not None else None,
-        "required_resources": required(task.function.request),
+        "required_resources": required(task.function.spec.asks),
         **({"num_ranks": spec.ranks} if spec.ranks else {}),
     }
 
@@ -74,7 +75,7 @@ def _state(task: Task) -> str:
     if task.state == SENT:
         executor = task.executor
         assert executor is not None
-        beside = executor.actor is not None and executor.actor.creation.function.spec.concurrency
+        beside = executor.actor is not None and executor.actor.spec.concurrency
         return "RUNNING" if beside or executor.running() is task else "SUBMITTED_TO_WORKER"
     if task.function.is_method and task.state == READY:
         return "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"

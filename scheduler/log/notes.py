@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mpi_runtime.scheduler.protocol.amounts import amount
 from mpi_runtime.scheduler.protocol.effects import UNHANDLED, Note
 from mpi_runtime.scheduler.protocol.limits import LOGGED_SINGLY_MAX, UNIT
-from mpi_runtime.scheduler.protocol.resources import amount
 from mpi_runtime.scheduler.records.records import Node, Rank
 from mpi_runtime.scheduler.records.state import Failure, State
 

@@ -17,7 +17,7 @@ from mpi_runtime.scheduler.dispatch.queues import withdraw
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
 from mpi_runtime.scheduler.gangs import members
 from mpi_runtime.scheduler.protocol.effects import Cancel
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, CancelRequested
+from mpi_runtime.scheduler.protocol.events import ActorSpec, CancelRequested, MethodSpec, TaskSpec
 from mpi_runtime.scheduler.protocol.ids import prefix_of
 from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, ENDED, READY, SENT, STAGING
@@ -29,7 +29,7 @@ from mpi_runtime.scheduler.values import call_ends
 def cancel(state: State, client: Client, event: CancelRequested, now: int) -> None:
     """End a call for a client, and the calls that it has submitted. Actors that it has created live on."""
     found = state.objects.get(event.id)
-    if found is None or found.task is None or found.task.function.spec.kind == ACTOR:
+    if found is None or found.task is None or isinstance(found.task.function.spec.kind, ActorSpec):
         return
     if event.recursive:
         cancel_children(state, found.task, event.force, now)
@@ -42,7 +42,7 @@ def cancel_children(state: State, task: Task, force: bool, now: int) -> None:
     pending = [task]
     while pending:
         parent = pending.pop()
-        pending += [child for child in children(parent) if child.function.spec.kind != ACTOR]
+        pending += [child for child in children(parent) if not isinstance(child.function.spec.kind, ActorSpec)]
         expect_children(parent, force)
         if parent is not task and parent.state not in ENDED:
             cancel_one(state, parent, force, now)
@@ -61,7 +61,7 @@ def submitted(state: State, executor: Executor, id: bytes, now: int) -> None:
     for parent, watch in executor.watched.items():
         if watch.ends_children and id.startswith(prefix_of(parent, executor.assigned[parent].call.attempt)):
             task = state.objects[id].task
-            if task is not None and task.function.spec.kind != ACTOR and task.state not in ENDED:
+            if task is not None and not isinstance(task.function.spec.kind, ActorSpec) and task.state not in ENDED:
                 cancel_one(state, task, watch.by_force, now)
             return
 
@@ -82,12 +82,12 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         assert executor is not None
         task.is_cancelled = True
         task.retries = 0
-        by_force = force and task.function.spec.kind == TASK  # an actor has other calls to answer
+        by_force = force and isinstance(task.function.spec.kind, TaskSpec)  # an actor has other calls to answer
         state.to_rank(executor.rank.number, Cancel(executor.id, task.id, by_force, task.call.attempt))
         if not by_force:
             executor.watch(task).interrupted_us = now
             state.alarms.set(executor, now + INTERRUPT_GRACE_US)
-            if executor.gang is not None and task.function.spec.kind == TASK:
+            if executor.gang is not None and isinstance(task.function.spec.kind, TaskSpec):
                 members.interrupt_others(state, executor.gang, now)
         elif executor.gang is not None:
             state.stop_gang(executor.gang, "was killed because its call was cancelled by force")
@@ -101,11 +101,11 @@ def cancel_one(state: State, task: Task, force: bool, now: int) -> None:
         task.executor = None
         if executor.gang is not None and executor.gang.task is task:
             state.stop_gang(executor.gang, "was killed because its call was cancelled")
-    was_queued = task.state == READY and task.function.spec.kind == TASK
+    was_queued = task.state == READY and isinstance(task.function.spec.kind, TaskSpec)
     call_ends.cancelled(state, task)
     if was_queued:
         withdraw(state, task)
-    if task.function.spec.kind == METHOD and task.actor is not None:
+    if isinstance(task.function.spec.kind, MethodSpec) and task.actor is not None:
         actor_calls.go_past(state, task.actor, task)
     elif executor is not None:
         settle(state, executor, now)
@@ -133,7 +133,12 @@ def abandon(state: State, orphans: list[Task], now: int) -> None:
         task, submitter = pending.pop()
         is_running = task.state in (SENT, BLOCKED)
         kind = task.function.spec.kind
-        if kind == ACTOR or (kind == METHOD and is_running) or task.state in ENDED or task.is_cancelled:
+        if (
+            isinstance(kind, ActorSpec)
+            or (isinstance(kind, MethodSpec) and is_running)
+            or task.state in ENDED
+            or task.is_cancelled
+        ):
             continue
         if is_wanted(state, task, submitter):
             continue

@@ -50,8 +50,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     if executor is None:  # its rank was lost before
         free_extents(state, event)
         return
-    if executor.refusal:
-        refusals.as_after_a_crash(executor, event)
+    if executor.refusal is not None:
+        refusals.as_after_a_crash(executor, executor.refusal, event)
     if executor.gang is not None:
         members.member_died(state, executor, event)
     running = executor.assigned.get(event.running)
@@ -124,7 +124,7 @@ def redo(
             continue
         advance(state.stories, task, LOSE, cause)
         may_again = task.function.spec.max_retries != 0
-        had_ended = retries.had_ended(task, event.running) and not executor.refusal
+        had_ended = retries.had_ended(task, event.running) and executor.refusal is None
         had_ended = had_ended or (may_again and (call_ends.is_of_node(executor.fault) or spares_retry))
         if task.retries or had_ended:
             if not had_ended:
@@ -150,8 +150,9 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
     if not backoff.is_hopeless(queue):
         return
     cause, line, traceback = event.cause.partition("\n")
+    count = backoff.stillborn(queue)
     why = (
-        f"{name} was not started: {queue.stillborn} executors were forked for it one after "
+        f"{name} was not started: {count} executors were forked for it one after "
         f"another, and died before they began a call. The last, {executor}, {cause}{line}{traceback}"
     )
     function = queue.function
@@ -160,7 +161,7 @@ def stillborn(state: State, queue: Queue, executor: Executor, event: ExecutorDie
     if not function.choice or alternatives.has_none(function):
         for task in clear(queue):
             tasks.fail(state, task, "WorkerCrashedError", why)
-    queue.stillborn = queue.forks_from_us = 0
+    backoff.begin_again(queue)
     mark_dirty(state, queue)
 
 

@@ -112,7 +112,7 @@ def close(state: State, node: Node, cause: str) -> None:
     for function in state.functions.values():
         where = function.spec.where
         if where is not None and where.node and where.soft:
-            resolved = constraints.resolve(state, where, function.request)
+            resolved = constraints.resolve(state, where, function.spec.asks)
             if resolved != function.where:
                 function.where = resolved
                 function.queues.clear()

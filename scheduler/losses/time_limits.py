@@ -17,10 +17,11 @@ from __future__ import annotations
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.losses import cancel
 from mpi_runtime.scheduler.protocol.effects import IGNORED, Cancel, StopExecutor
-from mpi_runtime.scheduler.protocol.events import METHOD, Began
+from mpi_runtime.scheduler.protocol.events import Began, MethodSpec
 from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US, LOOK_US, STOPPED_US
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
-from mpi_runtime.scheduler.records.records import Executor, Task, Watch
+from mpi_runtime.scheduler.records.parts import Watch
+from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import Client, State
 
 GRACE = f"{INTERRUPT_GRACE_US / 1e6:g} s"
@@ -30,15 +31,16 @@ def began(state: State, client: Client, event: Began, now: int) -> None:
     """Note that user code of a call with a time limit has begun."""
     executor = client.as_executor()
     task = executor.assigned.get(event.id)
-    if task is not None and task.state != STAGING and task.function.spec.enforces_limit:
+    time = task.function.spec.time if task is not None else None
+    if task is not None and task.state != STAGING and time is not None and time.is_enforced:
         watch = executor.watch(task)
         watch.began_us = watch.looked_us = now
-        state.alarms.set(executor, next_look_us(now + task.function.spec.time_limit_us, now))
+        state.alarms.set(executor, next_look_us(now + time.limit_us, now))
 
 
 def look(state: State, executor: Executor, now: int) -> None:
     """Handle the alarm of an executor: interrupt or kill calls after their time limits, and set the next alarm."""
-    if executor.id not in state.executors or executor.refusal:
+    if executor.id not in state.executors or executor.refusal is not None:
         return
     for id, watch in list(executor.watched.items()):
         task = executor.assigned[id]
@@ -79,7 +81,7 @@ def due_us(task: Task, watch: Watch) -> int | None:
 
 def limit_us(task: Task, watch: Watch) -> int | None:
     """Return the end of a call's time limit; None: it has none, or has not begun."""
-    return watch.began_us + task.function.spec.time_limit_us if watch.began_us >= 0 else None
+    return watch.began_us + task.function.limit_us if watch.began_us >= 0 else None
 
 
 def interrupt(state: State, executor: Executor, task: Task, watch: Watch, now: int) -> None:
@@ -87,11 +89,11 @@ def interrupt(state: State, executor: Executor, task: Task, watch: Watch, now: i
     spec = task.function.spec
     task.overdue = (
         f"{spec.name} had run for {(now - watch.began_us) / 1e6:.3g} s in {executor} when it was ended: its time_limit "
-        f"is {spec.time_limit_us / 1e6:g} s, and enforce_time_limit=True."
+        f"is {task.function.limit_us / 1e6:g} s, and enforce_time_limit=True."
     )
     watch.interrupted_us = now
     cancel.cancel_children(state, task, False, now)
-    if spec.kind == METHOD and executor.actor is not None and not executor.actor.creation.function.spec.is_async:
+    if isinstance(spec.kind, MethodSpec) and executor.actor is not None and not executor.actor.spec.is_async:
         kill(state, executor, task, watch)
     else:
         state.to_rank(executor.rank.number, Cancel(executor.id, task.id, False, task.call.attempt))
@@ -115,7 +117,7 @@ def kill(state: State, executor: Executor, task: Task, watch: Watch) -> None:
 def log_ignored(state: State, executor: Executor, task: Task, watch: Watch, now: int) -> None:
     """Log that a call still runs some time after it was cancelled."""
     actor = executor.actor
-    waits = actor is not None and not actor.creation.function.spec.concurrency and executor.running() is not task
+    waits = actor is not None and not actor.spec.concurrency and executor.running() is not task
     if waits or executor.state == STARTING:
         watch.interrupted_us = now  # it has not begun, and will not run
         return
@@ -124,7 +126,7 @@ def log_ignored(state: State, executor: Executor, task: Task, watch: Watch, now:
     if actor is None:
         why = "it catches KeyboardInterrupt, or is in code that does not return to Python"
         how = "cancel(ref, force=True) ends its process"
-    elif actor.creation.function.spec.is_async:
+    elif actor.spec.is_async:
         why, how = "its coroutine catches CancelledError, or holds up the loop", "kill(actor) ends the actor"
     else:
         why, how = "only methods that are coroutines are interrupted", "kill(actor) ends the actor"

@@ -99,7 +99,7 @@ def quarantine(state: State, node: Node, ids: Sequence[int], why: str, text: str
             stop_idle(state, executor)
     for group in state.waiting_groups.values():
         groups.look_at_nodes(state, group)
-    find_hopeless(state, lambda function: function.request.needs_gpu)
+    find_hopeless(state, lambda function: function.spec.asks.needs_gpu)
 
 
 def find_hopeless(state: State, may_be: Callable[[Function], bool]) -> None:

@@ -23,9 +23,10 @@ from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.places import packing
 from mpi_runtime.scheduler.places.constraints import able, reachable, why_removed
+from mpi_runtime.scheduler.protocol.amounts import is_in_order
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, Answer
 from mpi_runtime.scheduler.protocol.events import STRATEGIES, STRICT_SPREAD, GroupRequested, Label, Value
-from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, request_of, take
+from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, give_back, pool_of, take
 from mpi_runtime.scheduler.records.grant_sources import Contender
 from mpi_runtime.scheduler.records.lifecycle import ENDED, UNSEALED
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Node, granted
@@ -40,6 +41,9 @@ CAUSE = "ended because its placement group was removed"
 def create(state: State, client: Client, event: GroupRequested, now: int) -> None:
     """Create a group for a client. Both the client and the group hold the object."""
     require(event.strategy in STRATEGIES, f"{event.strategy!r} is not a strategy")
+    requests = [bundle.asks for bundle in event.bundles]
+    require(all(map(is_in_order, requests)), "a bundle asks for custom resources that are not in order")
+    require(not any(one.gpu_memory for one in requests), "a bundle asks for memory of GPUs, and has that of its GPUs")
     bundles = [bundle for node in state.nodes.values() for bundle in node.bundles]
     require(all(bundle.group != event.id for bundle in bundles), "a placement group with this id is ending")
     check_ids(state, event.id, 1)
@@ -50,7 +54,6 @@ def create(state: State, client: Client, event: GroupRequested, now: int) -> Non
         if taken:
             return
         state.group_names[name] = event.id
-    requests = [request_of(bundle) for bundle in event.bundles]
     group = Group(
         id=event.id,
         requests=requests,

@@ -74,7 +74,7 @@ def end_one(state: State, node: Node, event: MemoryReported) -> None:
 
 def running(executor: Executor) -> Task | None:
     """Return the running task of an executor; None: none, or it is an actor."""
-    task = executor.running() if executor.actor is None and not executor.refusal else None
+    task = executor.running() if executor.actor is None and executor.refusal is None else None
     return task if task is not None and task.state in (SENT, BLOCKED) else None
 
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import EXISTS, IN, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
-from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, pool_for, subtract, subtract_gpus
+from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, fits, pool_for, subtract, subtract_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Function, Node, Queue, Task
@@ -174,7 +175,7 @@ def why_removed(state: State, function: Function) -> str:
 
 def why_nowhere(state: State, function: Function) -> str:
     """Why no allowed node or bundle can ever serve the function's request; empty if one can."""
-    name, request, where = function.spec.name, function.request, function.where
+    name, request, where = function.spec.name, function.spec.asks, function.where
     if where.group:
         return _why_no_bundle(state, name, request, where)
     nodes = able(state, where.labels)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpi_runtime.scheduler.places import constraints, gpu_pool
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
-from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, pool_for, take
+from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, fits, pool_for, take
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.records import Function, node_of
 from mpi_runtime.scheduler.records.state import State
@@ -100,14 +101,16 @@ def in_order(sources: Sequence[Source], spread: bool) -> list[Source]:
 
 def spots(state: State, function: Function, sources: Sequence[Source], pools: Sequence[Pool]) -> list[Source] | None:
     """The source of each rank, if the members of a gang fit into the pools of these sources at once."""
-    spec = function.spec
-    found = arrange(function.request, spec.ranks, spec.ranks_per_node, function.where.spread, pools)
+    gang = function.spec.gang
+    assert gang is not None
+    found = arrange(function.spec.asks, gang.ranks, gang.ranks_per_node, function.where.spread, pools)
     return None if found is None else [sources[index] for index in found]
 
 
 def why_never(state: State, function: Function) -> str:
     """Why the present nodes can never hold a gang for the function's calls; empty if they can."""
-    spec, where, request = function.spec, function.where, function.request
+    gang, name, where, request = function.spec.gang, function.spec.name, function.where, function.spec.asks
+    assert gang is not None
     if where.group:
         group = state.groups.get(where.group)
         if group is None:
@@ -117,18 +120,18 @@ def why_never(state: State, function: Function) -> str:
     else:
         nodes, wanted = constraints.able(state, where.labels), constraints.in_words(where.labels)
         if wanted and not nodes:
-            return constraints.no_match(state, spec.name, wanted)
+            return constraints.no_match(state, name, wanted)
         pools = [node.total for node in nodes]
-        rooms = [f"{node.hostname}: {room(request, node.total, spec.ranks)}" for node in nodes[:EXPLAINED_MAX]]
+        rooms = [f"{node.hostname}: {room(request, node.total, gang.ranks)}" for node in nodes[:EXPLAINED_MAX]]
         those = f" with {wanted}" if wanted else ""
         there = f"{len(nodes)} node(s){those}, with room for this number of members: {', '.join(rooms) or 'none'}"
-        few = constraints.why_few_cpus(nodes, spec.ranks * request.cpu)
+        few = constraints.why_few_cpus(nodes, gang.ranks * request.cpu)
         there += f".{few}{gpu_pool.why_not(nodes, request)}".rstrip(".")
         advice = "start the job with more, or state what nodes have with init(num_cpus=..., num_gpus=...)"
-    if arrange(request, spec.ranks, spec.ranks_per_node, False, pools) is not None:
+    if arrange(request, gang.ranks, gang.ranks_per_node, False, pools) is not None:
         return ""
-    layout = f", {spec.ranks_per_node} on each node" if spec.ranks_per_node else ""
+    layout = f", {gang.ranks_per_node} on each node" if gang.ranks_per_node else ""
     return (
-        f"{spec.name} asks for a gang of {spec.ranks} members{layout}, each with {request}, at the same time, and that "
+        f"{name} asks for a gang of {gang.ranks} members{layout}, each with {request}, at the same time, and that "
         f"never fits. There is: {there}. Ask for less, or {advice}."
     )

@@ -15,9 +15,10 @@ from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import STATED, Device
 from mpi_runtime.gpu.ledger import Granted, Inventory
 from mpi_runtime.gpu.topology import NVLINK
+from mpi_runtime.scheduler.protocol.amounts import TYPE, Request, amount
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
-from mpi_runtime.scheduler.protocol.resources import TYPE, Grant, Pool, Request, amount
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
 from mpi_runtime.scheduler.records.records import Executor, Key, Node, Queue, Rank, granted

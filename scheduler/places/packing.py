@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import PACK, STRICT_PACK, STRICT_SPREAD
-from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, take
+from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, fits, take
 
 Spots = list[tuple[int, int]]
 """(bundle, node) for each bundle. Taken in this order, they get the same devices as in the trial."""
@@ -25,7 +26,7 @@ class Asked(NamedTuple):
     nodes: Collection[int] | None = None
     """The nodes on which it may be; None: all."""
 
-    def fits(self, number: int, pool: Pool) -> bool:
+    def may_take(self, number: int, pool: Pool) -> bool:
         """Whether it may be on the node with this number, and the pool of the node has room."""
         return (self.nodes is None or number in self.nodes) and fits(self.request, pool)
 
@@ -100,7 +101,7 @@ def _fill(
     used: list[int] = []
     for index in order:
         one = asked[index]
-        number = next((number for number in preference(used, left) if one.fits(number, left[number])), None)
+        number = next((number for number in preference(used, left) if one.may_take(number, left[number])), None)
         if number is None:
             return None
         if number not in used:
@@ -124,7 +125,7 @@ def _on_different(asked: Sequence[Asked], order: list[int], pools: Mapping[int, 
         free: int | None = None
         for index in moving:  # it grows
             for number in numbers:
-                if number not in wanted_by and asked[index].fits(number, pools[number]):
+                if number not in wanted_by and asked[index].may_take(number, pools[number]):
                     wanted_by[number] = index
                     if number not in owner:
                         free = number

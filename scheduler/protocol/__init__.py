@@ -5,7 +5,8 @@ Clients and ranks send events, the scheduler returns effects. Nothing here impor
 - `events.py`: events of clients, and the parts of calls: `Call`, `Spec`, `Done`, `Put`
 - `rank_events.py`: events of ranks: `RankJoined`, `ExecutorDied`, `Fetched`
 - `effects.py`: orders for ranks and messages for clients: `StartExecutor`, `Fetch`, `Ready`
-- `resources.py`: requests, grants and pools: arithmetic on amounts
+- `amounts.py`: what calls ask for
+- `resources.py`: what nodes have, what is free and what is held: arithmetic on amounts
 - `ids.py`: derives ids, so that the same program makes the same ids
 - `limits.py`: every limit and threshold, with its unit and its reason
 """

@@ -11,7 +11,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from mpi_runtime.scheduler.protocol.events import Id, JournalFailed, Kept, Number
+from mpi_runtime.scheduler.protocol.amounts import Number
+from mpi_runtime.scheduler.protocol.events import Id, JournalFailed, Kept
 
 
 class Ready(Struct, array_like=True, tag=60, gc=False):

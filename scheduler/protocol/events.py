@@ -4,8 +4,7 @@ Facts are named in the past tense (`Done`, `Released`), requests as requests (`K
 (`mpi_runtime.core.transport.messages` has those that the scheduler does not see), so a frame is decoded directly into
 events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first return value. Clients are
 integers: 0 is the driver, an executor's client number is its executor number. Times are integer microseconds. Amounts
-of CPU, GPU and custom resources are integers, 10 000 to one; memory is in bytes. Payloads are opaque: nothing here
-looks inside. Events of ranks are in `rank_events.py`.
+are those of `amounts.py`. Payloads are opaque: nothing here looks inside. Events of ranks are in `rank_events.py`.
 
 Limits of numbers and lengths are part of the types, so a frame outside them is not decoded. Handlers check the other
 rules of the protocol: see `calls/refusals.py`.
@@ -13,12 +12,13 @@ rules of the protocol: see `calls/refusals.py`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
+from mpi_runtime.scheduler.protocol.amounts import Number, Request
+
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
-Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Limit = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
 """-1: no limit."""
 RETURNS_MAX = 100_000
@@ -29,7 +29,6 @@ BUNDLES_MAX = 100_000
 
 DRIVER = 0
 
-TASK, ACTOR, METHOD = 0, 1, 2
 STREAMING, DYNAMIC = -1, -2
 """For `num_returns`: references to items one by one while the call runs; or all of them when it has ended."""
 IN, NOT_IN, EXISTS, ABSENT = range(4)
@@ -77,110 +76,161 @@ class AccountSpec(Struct, array_like=True, frozen=True, gc=False):
     """The largest number of its calls that run at a time; 0: no limit."""
 
 
-class Alternative(Struct, array_like=True, frozen=True, gc=False):
-    """A request with which a call can run in place of that of its spec."""
-
-    cpu: Number = 0
-    gpu: Number = 0
-    memory: Number = 0
-    custom: tuple[tuple[str, Number], ...] = ()
-    gpu_memory: Number = 0
-
-
 OWN_SCHEDULER = "=own_scheduler"
 """The entry in the environment of calls that bring their own scheduler, and of calls inside. It is not a variable."""
 BRINGS = "call"
 """The value of that entry for calls that bring a scheduler."""
 
 
+class TaskSpec(Struct, array_like=True, tag=0, frozen=True, gc=False):
+    """The calls are tasks."""
+
+    number: ClassVar[int] = 0
+    max_calls: Number = 0
+    """The executor ends after this many calls; 0: never."""
+    alternatives: tuple[Request, ...] = ()
+    """Further requests, one of which a call may have instead. Only without `where` and `gang`."""
+
+
+class ActorSpec(Struct, array_like=True, tag=1, frozen=True, gc=False):
+    """The calls create actors."""
+
+    number: ClassVar[int] = 1
+    held_cpu: Number = 0
+    """The part of the requested CPU that an actor keeps once it has been placed."""
+    max_restarts: Limit = 0
+    """The largest number of restarts; -1: without limit."""
+    concurrency: dict[str, Number] = {}
+    """The largest number of concurrent calls of each concurrency group; "" is the default group. Empty: one call after
+    the other."""
+    is_async: bool = False
+    """Whether its calls run in an asyncio loop, not in threads."""
+    out_of_order: bool = False
+    """Whether a call with its arguments need not wait for earlier ones of the same caller."""
+    save_calls: Number = 0
+    """The number of calls after which its state is saved; 0: no such number."""
+    save_us: Number = 0
+    """The time after which its state is saved; 0: executors choose."""
+
+
+class MethodSpec(Struct, array_like=True, tag=2, frozen=True, gc=False):
+    """The calls are calls of actors."""
+
+    number: ClassVar[int] = 2
+    group: str = ""
+    """Their concurrency group."""
+    keeps_state: bool = False
+    """Whether they leave the saved state unchanged. Then the next run runs them again."""
+
+
+class GangSpec(Struct, array_like=True, frozen=True, gc=False):
+    """The gang that runs each call. The request is for one member."""
+
+    ranks: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+    """The number of members."""
+    ranks_per_node: Number = 0
+    """The number of members on each node but the last; 0: as many as fit."""
+    by_rank: bool = False
+    """Whether each rank has a value, and `num_returns` counts them. Else the value is that of rank 0."""
+    reuse: bool = True
+    """Whether the gang may run a further call."""
+    starts_mpi: bool = True
+    """Whether members start MPI themselves. Else a program that they start may do so, once."""
+    pins: bool = False
+    """Whether each member is bound to processors of its own."""
+    grace_us: Number = 1_000_000
+    """How long the other members have when one has raised an error, or the call was cancelled."""
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """The properties of a gang that runs such calls: gangs of one shape may run each other's."""
+        return self.ranks, self.ranks_per_node, self.reuse, self.starts_mpi, self.pins
+
+
+class TimeSpec(Struct, array_like=True, frozen=True, gc=False):
+    """How long a call takes, as stated. Actors state nothing."""
+
+    limit_us: Number = 0
+    """How long it may take. It is not started if the job's time ends sooner; 0: not known."""
+    is_enforced: bool = False
+    """Whether a call that runs longer than `limit_us` is ended."""
+    expect_us: Number = 0
+    """How long it takes, as assumed until calls have ended; 0: `limit_us`, if that is known. With it, the measured mean
+    counts and not the limit."""
+
+
+class RetrySpec(Struct, array_like=True, frozen=True, gc=False):
+    """The errors after which a call is retried, up to `max_retries` times."""
+
+    only: bytes = b""
+    """For executors: the pickled classes of these errors; empty: all."""
+    timeouts: bool = False
+    """Whether it is also retried after it was ended for its time limit."""
+
+
 class Spec(Struct, array_like=True, tag=1, gc=False):
-    """The common part of all calls of one function or class with the same options. Each client sends it once."""
+    """The common part of all calls of one function or class with the same options. Each client sends it once.
+
+    What holds only for some functions is in a record of its own, so a call cannot have a property without a meaning.
+    """
 
     id: Number
     """The hash of the content, 63 bits."""
-    kind: Annotated[int, Meta(ge=TASK, le=METHOD)]
-    """TASK, ACTOR (creation) or METHOD."""
+    kind: TaskSpec | ActorSpec | MethodSpec
     name: str
     function: bytes
-    """The pickled function or class; empty for METHOD: `name` is the name of the method."""
-    cpu: Number = 0
-    gpu: Number = 0
-    memory: Number = 0
-    custom: dict[str, Number] = {}
+    """The pickled function or class; empty for methods: `name` is the name of the method."""
+    asks: Request = Request()
+    """The resources that a call needs. Methods need none: their actor has them."""
     num_returns: Annotated[int, Meta(ge=DYNAMIC, le=RETURNS_MAX)] = 1
     """The number of values; or STREAMING, or DYNAMIC."""
     max_retries: Limit = 0
     """The largest number of retries after its executor died; -1: without limit."""
-    retry_exceptions: bool = False
-    """Whether it is also retried when it raised an error of `retry_only`."""
-    held_cpu: Number = 0
-    """For ACTOR: the part of `cpu` that it keeps once it has been placed."""
+    retry: RetrySpec | None = None
+    """The errors after which it is retried too; None: no error."""
     environment: dict[str, str] = {}
-    max_restarts: Limit = 0
-    """The largest number of restarts; -1: without limit."""
-    retry_only: bytes = b""
-    """For executors: the pickled classes of errors for which it is retried; empty: all."""
-    concurrency: dict[str, Number] = {}
-    """For ACTOR: the largest number of concurrent calls of each concurrency group; "" is the default group. Empty: one
-    call after the other."""
-    is_async: bool = False
-    """For ACTOR: whether its calls run in an asyncio loop, not in threads."""
-    group: str = ""
-    """For METHOD: its concurrency group. ACTOR has none."""
-    backpressure: Number = 0
-    """With STREAMING: the largest number of items that are yielded and not consumed; 0: no limit."""
+    where: Where | None = None
     priority: int = 0
     """Calls with a higher priority start first."""
-    max_calls: Number = 0
-    """For TASK: the executor ends after this many calls; 0: never."""
-    out_of_order: bool = False
-    """For ACTOR: a call with its arguments need not wait for earlier ones of the same caller."""
-    where: Where | None = None
-    gpu_memory: Number = 0
-    """Bytes of each of its GPUs; without `gpu` bytes of one GPU."""
-    time_limit_us: Number = 0
-    """For TASK and METHOD: how long a call may take. It is not started if the job's time ends sooner; 0: not known."""
-    enforces_limit: bool = False
-    """Whether a call that runs longer than `time_limit_us` is ended."""
-    retries_timeouts: bool = False
-    """Whether it is retried then, up to `max_retries` times."""
-    imports: list[str] = []
-    """Modules that its executors should find loaded. They are not part of `id`."""
-    code: bytes = b""
-    """With a journal: the hash of the code and of all that it refers to; empty: its calls are not recorded. For ACTOR:
-    its state is saved. For METHOD: a hash of the name and the number of values."""
-    keeps_state: bool = False
-    """For METHOD: whether it leaves the saved state unchanged. Then the next run runs it again."""
-    save_calls: Number = 0
-    """For ACTOR: the number of calls after which its state is saved; 0: no such number."""
-    save_us: Number = 0
-    """For ACTOR: the time after which its state is saved; 0: executors choose."""
+    gang: GangSpec | None = None
+    """None: an executor runs each call."""
+    time: TimeSpec | None = None
+    """None: nothing is known, and there is no limit."""
     account: AccountSpec | None = None
+    backpressure: Number = 0
+    """With STREAMING: the largest number of items that are yielded and not consumed; 0: no limit."""
+    code: bytes = b""
+    """The hash of the code and of all that it refers to, by which a journal finds calls; empty: its calls are not
+    recorded. For an actor: its state is saved. For a method: a hash of the name and the number of values."""
     path_us: Number = 0
     """The estimated duration of a call and of the longest chain of calls after it; 0: not known. Of calls of one
-    priority those with the longest path start first."""
-    expect_us: Number = 0
-    """How long a call takes, as assumed until calls have ended; 0: `time_limit_us`, if that is known. With it, the
-    measured mean counts and not the limit."""
-    alternatives: tuple[Alternative, ...] = ()
-    """For TASK without `where`: further requests, one of which a call may have instead. See `alternatives.py`."""
+    priority those with the longest path start first. Like `gather_us` it is read for each call, so it is not in a
+    record of its own."""
     gather_us: Number = 0
     """How long its executors may hold back ends of calls while they have more calls, to report several at once. Its
     calls are sent further ahead."""
-    ranks: Number = 0
-    """The number of members of the gang that runs each call; 0: an executor runs it. The amounts are for one member."""
-    ranks_per_node: Number = 0
-    """With `ranks`: the number of members on each node but the last; 0: as many as fit."""
-    by_rank: bool = False
-    """With `ranks`: whether each rank has a value, and `num_returns` counts them. Else the value is that of rank 0."""
-    reuse: bool = True
-    """With `ranks`: whether the gang may run a further call."""
-    starts_mpi: bool = True
-    """With `ranks`: whether members start MPI themselves. Else a program that they start may do so, once."""
-    pins: bool = False
-    """With `ranks`: whether each member is bound to processors of its own."""
-    grace_us: Number = 1_000_000
-    """With `ranks`: how long the other members have when one has raised an error, or the call was cancelled."""
+    imports: list[str] = []
+    """Modules that its executors should find loaded. They are not part of `id`."""
+
+    @property
+    def ranks(self) -> int:
+        """The number of members of the gang that runs each call; 0: an executor runs it."""
+        return self.gang.ranks if self.gang is not None else 0
+
+    @property
+    def by_rank(self) -> bool:
+        """Whether each rank of its gang has a value."""
+        return self.gang is not None and self.gang.by_rank
+
+    @property
+    def group(self) -> str:
+        """The concurrency group of methods; empty: the default group."""
+        return self.kind.group if isinstance(self.kind, MethodSpec) else ""
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether its calls are methods that leave the saved state unchanged."""
+        return isinstance(self.kind, MethodSpec) and self.kind.keeps_state
 
 
 class Kept(Struct, array_like=True, gc=False):
@@ -236,7 +286,7 @@ class Done(Struct, array_like=True, tag=3, gc=False):
 
 
 class Began(Struct, array_like=True, tag=26, gc=False):
-    """User code of a call with `enforces_limit` has begun: its time counts from here."""
+    """User code of a call with an enforced time limit has begun: its time counts from here."""
 
     id: Id
 
@@ -479,12 +529,10 @@ class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):
 
 
 class BundleSpec(Struct, array_like=True, gc=False):
-    """One bundle of a placement group. The resources are as in `Spec`."""
+    """One bundle of a placement group."""
 
-    cpu: Number = 0
-    gpu: Number = 0
-    memory: Number = 0
-    custom: dict[str, Number] = {}
+    asks: Request
+    """The resources to reserve: GPUs with all their memory."""
     labels: tuple[Label, ...] = ()
     """Conditions that the node must meet."""
 

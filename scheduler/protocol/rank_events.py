@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from mpi_runtime.gpu.device import Device, Link
-from mpi_runtime.scheduler.protocol.events import Id, Kept, Limit, Number
+from mpi_runtime.scheduler.protocol.amounts import Number
+from mpi_runtime.scheduler.protocol.events import Id, Kept, Limit
 
 
 class RankJoined(Struct, array_like=True, tag=40, gc=False):

@@ -1,4 +1,4 @@
-"""Requests and grants: arithmetic on amounts, no policy.
+"""What nodes have, what is free and what is held: arithmetic on amounts, no policy.
 
 A request for whole GPUs gets whole devices. A request for a share gets a share of one device: halves of two devices
 never serve a request for one. `gpu/ledger.py` chooses the devices.
@@ -14,45 +14,11 @@ from msgspec import Struct
 from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.gpu.ledger import Granted, Inventory
-from mpi_runtime.scheduler.protocol.events import BundleSpec, Spec
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 ANY_MEMORY = 1 << 62
 """Bytes of a device with unknown memory: enough for every request."""
-TYPE = "accelerator_type:"
-"""A node has its devices of type X as `accelerator_type:X`. A request for some of it gets only such devices."""
-
-
-class Request(Struct, frozen=True, gc=False):
-    """The resources that one call needs of one node. Hashable, because calls are queued by it."""
-
-    cpu: int
-    gpu: int
-    memory: int
-    custom: tuple[tuple[str, int], ...] = ()
-    gpu_memory: int = 0
-    """Bytes of each device. Without `gpu`: bytes of one device, and no units of it."""
-
-    @property
-    def needs_gpu(self) -> bool:
-        """Whether it needs a GPU."""
-        return bool(self.gpu or self.gpu_memory)
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        """The type that each of its devices must have."""
-        return tuple(name[len(TYPE) :] for name, _ in self.custom if name.startswith(TYPE))
-
-    def __str__(self) -> str:
-        parts = [f"{amount(self.cpu)} CPU"] if self.cpu else []
-        kind = f" of type {' and '.join(self.types)}" if self.types and self.needs_gpu else ""
-        parts += [f"{amount(self.gpu)} GPU{kind}"] if self.gpu else []
-        where = "" if self.gpu else kind and f" on a GPU{kind}"
-        parts += [f"{self.gpu_memory} bytes of GPU memory{where}"] if self.gpu_memory else []
-        parts += [f"{self.memory} bytes of memory"] if self.memory else []
-        custom = [(name, units) for name, units in self.custom if not (kind and name.startswith(TYPE))]
-        parts += [f"{amount(units)} of {name!r}" for name, units in custom]
-        return ", ".join(parts) or "nothing"
 
 
 class Grant(Struct, gc=False):
@@ -80,17 +46,6 @@ class Pool(Struct, gc=False):
     """Bytes of each GPU; empty if not known."""
     inventory: Inventory | None = None
     """Facts about the GPUs, shared by all pools of a node; None: not known."""
-
-
-def amount(units: int) -> str:
-    """Units in the numbers that people use."""
-    return f"{units / UNIT:g}"
-
-
-def request_of(spec: Spec | BundleSpec) -> Request:
-    """The request of a spec's calls, or of a bundle."""
-    gpu_memory = spec.gpu_memory if isinstance(spec, Spec) else 0
-    return Request(spec.cpu, spec.gpu, spec.memory, tuple(sorted(spec.custom.items())), gpu_memory)
 
 
 def copy_of(pool: Pool) -> Pool:

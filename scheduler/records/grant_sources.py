@@ -6,8 +6,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
-from mpi_runtime.scheduler.protocol.resources import Pool, Request, fits
+from mpi_runtime.scheduler.protocol.resources import Pool, fits
 
 NOTHING: Final = 1 << 62
 """The position of a claimant that does not wait; a time in the infinite future."""

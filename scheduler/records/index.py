@@ -5,7 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
-from mpi_runtime.scheduler.protocol.resources import Request, fits
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records.grant_sources import Contender
 from mpi_runtime.scheduler.records.records import Node
 

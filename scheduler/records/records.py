@@ -12,12 +12,24 @@ from collections import OrderedDict, deque
 from msgspec import Struct, field
 
 from mpi_runtime.gpu.ledger import Inventory
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, Faulted, Kept, Returned, Spec, Value, Where, cut
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.events import (
+    ActorSpec,
+    Call,
+    Faulted,
+    MethodSpec,
+    Returned,
+    Spec,
+    Value,
+    Where,
+    cut,
+)
 from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits, without_gpus
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, fits, without_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant, Contender, Source
 from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.records.parts import Account, Charge, Refusal, Saves, Stillborn, Stream, Watch
 
 ANYWHERE = Where()
 """The place of calls that may run anywhere. It is compared by `is`."""
@@ -46,62 +58,6 @@ class Process(Struct, eq=False, gc=False):
     gpu_ids: tuple[int, ...] = ()
 
 
-class Watch(Struct, eq=False, gc=False):
-    """The unusual properties of an assigned call. The record is dropped with the call."""
-
-    began_us: int = -1
-    """With a time limit: the start of its user code; -1: not yet."""
-    looked_us: int = -1
-    """The time of the last look at it, since then."""
-    interrupted_us: int = -1
-    """The time of the interrupt; -1: it was not interrupted."""
-    is_logged: bool = False
-    """Whether a warning was logged that it ignores the interrupt."""
-    killed_for: str = ""
-    """The cause if its process is being killed to free memory; empty: it is not."""
-    spares_retry: bool = False
-    """Whether that kill uses no retry: other calls took the memory too."""
-    ends_children: bool = False
-    """Whether calls that it submits are cancelled on arrival: it was cancelled recursively."""
-    by_force: bool = False
-    """Whether those are cancelled with `force`."""
-
-
-class Account(Struct, eq=False, gc=False):
-    """The use of resources by the calls of an account: see `accounts.py`."""
-
-    name: str
-    weight: float = 1.0
-    limit: int = 0
-    """The largest number of its calls that run at a time; 0: no limit."""
-    running: int = 0
-    """The number of its calls that run and do not wait for objects."""
-    cpu: int = 0
-    gpu: int = 0
-    cpu_in_all: int = 1
-    """The CPU units of all nodes."""
-    gpu_in_all: int = 1
-
-    def is_full(self) -> bool:
-        """Whether none of its calls may start."""
-        return 0 < self.limit <= self.running
-
-    def is_overdrawn(self) -> bool:
-        """Whether more run than the limit allows: calls that had waited for objects continue."""
-        return 0 < self.limit < self.running
-
-    def note(self, request: Request, sign: int) -> None:
-        """Add (sign 1) or remove (sign -1) what an executor was granted for a request."""
-        self.running += sign
-        self.cpu += sign * request.cpu
-        self.gpu += sign * request.gpu
-
-    def share_with(self, request: Request | None) -> float:
-        """Its dominant share divided by its weight, with this request added."""
-        cpu, gpu = (self.cpu, self.gpu) if request is None else (self.cpu + request.cpu, self.gpu + request.gpu)
-        return max(cpu / self.cpu_in_all, gpu / self.gpu_in_all) / self.weight
-
-
 class Executor(Struct, eq=False, gc=False):
     """A process that runs user code. It holds a grant exactly while it has assigned calls or is an actor."""
 
@@ -115,9 +71,8 @@ class Executor(Struct, eq=False, gc=False):
     queue: Queue | None = None
     """The queue that it serves, while it has a grant for calls of that queue."""
     grant: Grant | None = None
-    account: Account | None = None
-    charged: Request | None = None
-    """With an account: the request that was charged."""
+    charge: Charge | None = None
+    """None: no account is charged for its grant."""
     assigned: dict[bytes, Task] = {}
     """Its calls that have not ended, in the order of sending. The first may be running."""
     load_us: int = 0
@@ -152,12 +107,9 @@ class Executor(Struct, eq=False, gc=False):
     """Arguments of calls that have failed and that it may still run. They are held until it is gone."""
     fault: Faulted | None = None
     """The error after which it can no longer use its GPUs. Then it is ending."""
-    refusal: str = ""
-    """How it broke the protocol. Then it is being killed, and its messages are dropped."""
+    refusal: Refusal | None = None
     forked_for: Queue | None = None
     """The queue for which it was forked, until one of its calls has ended."""
-    refused_ends: int = 0
-    """The number of calls that ended in dropped frames, as its agent counts."""
     gang: Gang | None = None
     """The gang of which it is a member, for life."""
     gang_rank: int = 0
@@ -224,36 +176,36 @@ class Executor(Struct, eq=False, gc=False):
         self.load_us = 0
         return tasks
 
-    def charge(self, account: Account | None, request: Request) -> None:
+    def charge_to(self, account: Account | None, request: Request) -> None:
         """Charge what it is granted for a request to an account, if any."""
         if account is not None:
-            self.account, self.charged = account, request
+            self.charge = Charge(account, request)
             account.note(request, 1)
 
     def discharge(self) -> None:
         """Take its grant off the account: it has given it back."""
-        if self.account is not None and self.charged is not None:
-            self.account.note(self.charged, -1)
-        self.account = self.charged = None
+        if self.charge is not None:
+            self.charge.account.note(self.charge.request, -1)
+            self.charge = None
 
     def lendable_cpu(self) -> int:
         """The CPU that it lends while it is blocked: not the part that its actor holds for life."""
         if self.grant is None or self.is_reduced or self.gang is not None:  # the other members may be spinning
             return 0
-        return self.grant.cpu - (self.actor.creation.function.spec.held_cpu if self.actor is not None else 0)
+        return self.grant.cpu - (self.actor.spec.held_cpu if self.actor is not None else 0)
 
     def lend_cpu(self) -> None:
         """Lend the CPU of its grant: it is blocked."""
         self.blocked = True
-        if self.account is not None:
-            self.account.running -= 1
+        if self.charge is not None:
+            self.charge.account.running -= 1
         self.source.free.cpu += self.lendable_cpu()
 
     def reclaim_cpu(self) -> None:
         """Take the lent CPU back: it is no longer blocked. The free CPU of its source may fall below zero."""
         self.blocked = False
-        if self.account is not None:
-            self.account.running += 1
+        if self.charge is not None:
+            self.charge.account.running += 1
         self.source.free.cpu -= self.lendable_cpu()
 
 
@@ -380,7 +332,6 @@ class Function(Struct, eq=False, gc=False):
     """A spec with measurements of its calls."""
 
     spec: Spec
-    request: Request
     queues: list[Queue | None]
     """Its queues, by depth of the call."""
     where: Where = ANYWHERE
@@ -400,16 +351,29 @@ class Function(Struct, eq=False, gc=False):
     """All alternatives of its calls, itself among them, in the stated order; empty: there is one request."""
 
     @property
+    def limit_us(self) -> int:
+        """The time limit of a call; 0: there is none."""
+        return self.spec.time.limit_us if self.spec.time is not None else 0
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether a duration was stated that is not a limit."""
+        return self.spec.time is not None and self.spec.time.expect_us > 0
+
+    @property
     def may_take_us(self) -> int:
         """The time limit of a call, or its measured mean; -1: neither is known. `expect_us` replaces the limit."""
-        if self.spec.expect_us:
-            return self.duration_us if self.duration_us >= 0 else self.spec.expect_us
-        return self.spec.time_limit_us or self.duration_us
+        time = self.spec.time
+        if time is None:
+            return self.duration_us
+        if time.expect_us:
+            return self.duration_us if self.duration_us >= 0 else time.expect_us
+        return time.limit_us or self.duration_us
 
     @property
     def has_fixed_length(self) -> bool:
         """Whether `may_take_us` is a limit, and never changes."""
-        return self.spec.time_limit_us > 0 and not self.spec.expect_us and not self.choice
+        return self.limit_us > 0 and not self.is_expected and not self.choice
 
     @property
     def quickest_us(self) -> int:
@@ -419,17 +383,37 @@ class Function(Struct, eq=False, gc=False):
 
     def requests(self) -> str:
         """Its request, or those of all alternatives, in words."""
-        return " or ".join(str(one.request) for one in self.choice or [self])
+        return " or ".join(str(one.spec.asks) for one in self.choice or [self])
 
     @property
     def is_actor(self) -> bool:
         """Whether its calls create actors."""
-        return self.spec.kind == ACTOR
+        return isinstance(self.spec.kind, ActorSpec)
 
     @property
     def is_method(self) -> bool:
         """Whether its calls are calls of an actor."""
-        return self.spec.kind == METHOD
+        return isinstance(self.spec.kind, MethodSpec)
+
+
+class Journaled(Struct, eq=False, gc=False):
+    """The properties of a call that decide whether the journal records it: see `journaling.py`."""
+
+    key: bytes = b""
+    """The hash of its code and of the values of its arguments; empty: no hash, or not yet."""
+    is_asked: bool = False
+    """Whether the journal was asked for its values, and has not answered."""
+    parent: Task | None = None
+    """The task that submitted it, while neither has ended."""
+    open_children: int = 0
+    """The number of tasks that it submitted and that have not ended."""
+    is_partial: bool = False
+    """Whether it changed an actor, or left calls behind. So its values are not its whole effect."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its values are its whole effect."""
+        return not self.is_partial and not self.open_children
 
 
 class Task(Struct, eq=False, gc=False):
@@ -455,30 +439,16 @@ class Task(Struct, eq=False, gc=False):
     executor: Executor | None = None
     estimate_us: int = 0
     actor: Actor | None = None
-    yielded: int = 0
-    """With STREAMING: the number of values so far."""
-    consumed: int = 0
-    """With STREAMING: the number of values that were consumed, or never will be."""
-    position: int = 0
-    """With STREAMING: the number of values of its last attempt. Earlier attempts may have yielded more."""
-    items: dict[int, bytes] | None = None
-    """With STREAMING, until it ends: the objects of its values in arenas, by index."""
+    stream: Stream | None = None
+    """None: it does not yield to its caller."""
     crashes: int = 0
     """The number of quick deaths of its process in a row: see `backoff.py`."""
     is_cancelled: bool = False
     """Whether it was cancelled. It ends when its executor reports the end."""
     overdue: str = ""
     """The message if it was interrupted because of its time limit; empty: it was not."""
-    key: bytes = b""
-    """With a journal: the hash of its code and of the values of its arguments; empty: no hash, or not yet."""
-    recalling: bool = False
-    """WAITING: whether the journal was asked for its values."""
-    parent: Task | None = None
-    """With a journal: the task that submitted it, while neither has ended."""
-    open_children: int = 0
-    """With a journal: the number of tasks that it submitted and that have not ended."""
-    is_partial: bool = False
-    """With a journal: whether it changed an actor, or left calls behind. So its values are not its whole effect."""
+    journaled: Journaled | None = None
+    """None: nothing about it matters to the journal, so far."""
     leader: Task | None = None
     """In a gang, for ranks above 0: the call of rank 0, of which this is a part; None: it is a call of its own."""
 
@@ -496,6 +466,11 @@ class Task(Struct, eq=False, gc=False):
         call = self.call
         return cut(call, self.function.spec.ranks, 0) if call.scattered else call.arguments
 
+    @property
+    def is_asked(self) -> bool:
+        """WAITING: whether the journal was asked for its values."""
+        return self.journaled is not None and self.journaled.is_asked
+
     def return_ids(self) -> list[bytes]:
         """The ids of all return values: consecutive, starting with the id of the call."""
         return return_ids(self.call.id, self.function.spec.num_returns)
@@ -506,6 +481,7 @@ class Actor(Struct, eq=False, gc=False):
 
     id: bytes
     creation: Task
+    spec: ActorSpec
     state: int = CREATING
     executor: Executor | None = None
     callers: dict[tuple[int, str, int], deque[Task]] = {}
@@ -522,24 +498,8 @@ class Actor(Struct, eq=False, gc=False):
     """The error of its constructor. Every call gets it."""
     title: str = ""
     """The `repr` of its instance, if its class defines one."""
-    key: bytes = b""
-    """With a journal: the hash of its class and arguments, if its state is saved: see `checkpoints.py`."""
-    saved: Kept | None = None
-    """Its last saved state. It begins with that when it is created again."""
-    number: bytes = b""
-    """The id of that state."""
-    base: bytes = b""
-    """The id of the state with which this life began."""
-    life: int = 0
-    """The number of lives before this one."""
-    recorded: int = 0
-    """The number of recorded calls of this life."""
-    is_changed: bool = False
-    """Whether a call that may change it has ended since the last saved state."""
-    unsaved_why: str = ""
-    """Why its state is not saved any more; empty: it is saved."""
-    recalls: bool = False
-    """Whether it began with a state of an earlier run. That state may contain calls that this run repeats."""
+    saves: Saves | None = None
+    """None: its state is never saved."""
 
     def __str__(self) -> str:
         where = f" ({self.executor.stage}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
@@ -612,16 +572,17 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     """Whether its calls cannot finish before the job's time ends. Then they are not started."""
     is_deferring: bool = False
     """With alternatives: whether its calls wait for a faster one, although this one may have room."""
-    stillborn: int = 0
-    """The number of executors in a row that died before they began a call of it: see `backoff.py`."""
-    next_try: int = 0
-    """Executors from this number on were forked after the last of these deaths."""
-    forks_from_us: int = 0
-    """No executor is forked for it before this time."""
+    stillborn: Stillborn | None = None
+    """None: no executor died before it began a call of it."""
     denied_us: int = 0
     """The backlog of all calls since the last fork for which none was made: see `note_denied`."""
     denied_order: int = 0
     """The calls up to this order are in it."""
+
+    @property
+    def forks_from_us(self) -> int:
+        """No executor is forked for it before this time."""
+        return self.stillborn.forks_from_us if self.stillborn is not None else 0
 
     def tidy(self) -> None:
         """Drop calls at the front that have ended."""

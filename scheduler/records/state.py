@@ -7,15 +7,16 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import Effects, Erase, Free, RankEffect, StopExecutor
 from mpi_runtime.scheduler.protocol.events import BundleSpec, OnDisk, Place, RefusedError, Stored
 from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
-from mpi_runtime.scheduler.protocol.resources import Request, give_back
+from mpi_runtime.scheduler.protocol.resources import give_back
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant
 from mpi_runtime.scheduler.records.index import Index
 from mpi_runtime.scheduler.records.lifecycle import PENDING, STOP, Stories, advance
+from mpi_runtime.scheduler.records.parts import Account
 from mpi_runtime.scheduler.records.records import (
-    Account,
     Actor,
     Bundle,
     Executor,

@@ -35,7 +35,7 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
         if found is None or found.task is not task:
             continue  # the call ran again for another of its values
         objects.give_up(state, found, code, data)
-    if task.items is not None:
+    if task.stream is not None:
         items.ended(state, task)
     release_arguments(state, task)
     forget_child(state, task)
@@ -88,7 +88,7 @@ def conclude(
             objects.conclude(state, found, value)
         else:  # the call ran again for another of its values
             objects.discard(state, value)
-    if task.items is not None:
+    if task.stream is not None:
         items.ended(state, task)
     for id in lineage.keep(state, task):
         objects.release(state, id)

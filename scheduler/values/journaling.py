@@ -4,18 +4,18 @@ The key of a call is a hash of its code, its arguments, and the values of refere
 when a call has all its arguments. A call has no key if one of these values holds references or is an actor: then its
 effect depends on more than its arguments.
 
-A task is recorded with its return values, if these are its whole effect: see `is_partial` of `Task`. `checkpoints.py`
+A task is recorded with its return values, if these are its whole effect: see `Journaled`. `checkpoints.py`
 does the same for actors.
 """
 
 from __future__ import annotations
 
 from mpi_runtime.scheduler.protocol.effects import Recall, Record
-from mpi_runtime.scheduler.protocol.events import TASK, Done, Kept, Returned, Value
+from mpi_runtime.scheduler.protocol.events import Done, Kept, Returned, TaskSpec, Value
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.records.lifecycle import INLINE, STORED
-from mpi_runtime.scheduler.records.records import Executor, Task
+from mpi_runtime.scheduler.records.records import Executor, Journaled, Task
 from mpi_runtime.scheduler.records.state import State
 
 KEY_BYTES = 16
@@ -26,47 +26,61 @@ def submitted(executor: Executor, task: Task) -> None:
     parent = executor.running()
     if parent is None:
         return
-    if task.function.spec.kind == TASK:
-        task.parent = parent
-        parent.open_children += 1
+    if isinstance(task.function.spec.kind, TaskSpec):
+        journaled(task).parent = parent
+        journaled(parent).open_children += 1
     else:
-        parent.is_partial = True
+        journaled(parent).is_partial = True
+
+
+def journaled(task: Task) -> Journaled:
+    """The properties of a call that matter to the journal."""
+    if task.journaled is None:
+        task.journaled = Journaled()
+    return task.journaled
 
 
 def touches_actor(executor: Executor | None) -> None:
     """Note that the running call of an executor has changed an actor without calling it: it has killed it."""
     parent = executor.running() if executor is not None else None
     if parent is not None:
-        parent.is_partial = True
+        journaled(parent).is_partial = True
 
 
 def forget_parent(task: Task) -> None:
     """Note that a call has ended. If its values are not its whole effect, nor are those of its parent."""
-    parent, task.parent = task.parent, None
-    if parent is not None:
-        parent.open_children -= 1
-        parent.is_partial = parent.is_partial or task.is_partial or task.open_children > 0
+    own = task.journaled
+    if own is None or own.parent is None:
+        return
+    its, own.parent = journaled(own.parent), None
+    its.open_children -= 1
+    its.is_partial = its.is_partial or not own.is_whole
 
 
 def asks(state: State, task: Task) -> bool:
     """Find the key of a call with all its arguments. Returns whether the journal is asked for its values."""
-    task.key = key_of(state, task)
+    own = journaled(task)
+    if own.key:
+        return False
+    own.key = key_of(state, task)
     return ask(state, task) if state.recalls else False
 
 
 def ask(state: State, task: Task, actor: bytes = b"") -> bool:
     """Ask the journal for a call, if it has a key."""
-    if task.key:
+    own = journaled(task)
+    if own.key:
         spec = task.function.spec
-        state.effects.journal.append(Recall(task.id, task.key, spec.code, spec.name, actor, task.function.is_actor))
-        task.recalling = True
-    return bool(task.key)
+        state.effects.journal.append(Recall(task.id, own.key, spec.code, spec.name, actor, task.function.is_actor))
+        own.is_asked = True
+    return bool(own.key)
 
 
 def forget_key(task: Task) -> None:
     """Forget the key of a task with an argument that may be rebuilt: the value can differ."""
-    if task.function.spec.kind == TASK:  # the state of an actor does not change with its arguments
-        task.key = b""
+    if isinstance(task.function.spec.kind, TaskSpec):  # the state of an actor does not change with its arguments
+        if task.journaled is not None:
+            task.journaled.key = b""
         task.call.kept = ()
 
 
@@ -74,9 +88,9 @@ def answered(state: State, event: Recalled) -> Task | None:
     """Return the call about which the journal has answered; None: it has ended meanwhile."""
     found = state.objects.get(event.id)
     task = found.task if found is not None else None
-    if task is None or not task.recalling:
+    if task is None or task.journaled is None or not task.journaled.is_asked:
         return None
-    task.recalling = False
+    task.journaled.is_asked = False
     return task
 
 
@@ -100,10 +114,11 @@ def ended(state: State, task: Task, event: Done | Returned) -> None:
 
 def record(state: State, task: Task, event: Done | Returned, life: bytes = b"") -> Record | str:
     """The record of an ended call, or why no later run could use it."""
-    spec, key = task.function.spec, task.key or key_of(state, task)  # references in its arguments have values by now
+    spec, own = task.function.spec, journaled(task)
+    key = own.key or key_of(state, task)  # references in its arguments have values by now
     if not key:
         return f"{spec.name} was given references, or handles of actors"
-    if task.is_partial or task.open_children:
+    if not own.is_whole:
         return f"{spec.name} has called or created actors, or has left calls behind"
     values = [Value(event.data)] if isinstance(event, Done) else event.values
     if any(one.holds or (one.stored is not None and not one.file) for one in values):

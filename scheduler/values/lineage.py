@@ -14,7 +14,7 @@ Functions here return ids that need not be held any more. The caller releases th
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.protocol.events import TASK
+from mpi_runtime.scheduler.protocol.events import TaskSpec
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX, LINEAGE_CALL_BYTES
 from mpi_runtime.scheduler.records.lifecycle import FINISHED, UNSEALED
 from mpi_runtime.scheduler.records.records import Task
@@ -25,7 +25,7 @@ def keep(state: State, task: Task) -> list[bytes]:
     """Remember an ended call if its values may have to be rebuilt. Returns ids to release."""
     call, spec = task.call, task.function.spec
     needs = [*call.arguments, *call.holds]
-    can_be_lost = state.survives_losses and spec.kind == TASK and spec.num_returns >= 0
+    can_be_lost = state.survives_losses and isinstance(spec.kind, TaskSpec) and spec.num_returns >= 0
     if not can_be_lost or not task.retries or task.state != FINISHED:
         return needs
     found = [state.objects.get(id) for id in task.return_ids()]

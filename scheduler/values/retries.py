@@ -9,7 +9,8 @@ from mpi_runtime.scheduler.records.state import State
 def spend(state: State, task: Task, had_ended: bool) -> None:
     """Prepare a lost call for its next attempt. It uses up a retry, unless it `had_ended`."""
     task.overdue = ""
-    task.position = 0
+    if task.stream is not None:
+        task.stream.position = 0
     if not had_ended and task.retries > 0:
         task.retries -= 1
     state.retried += 1
@@ -25,4 +26,5 @@ def had_ended(task: Task, running: bytes) -> bool:
 
 def may_exceed_again(task: Task) -> bool:
     """Whether a call that ran longer than its time limit runs again."""
-    return task.function.spec.retries_timeouts and task.retries != 0
+    retry = task.function.spec.retry
+    return retry is not None and retry.timeouts and task.retries != 0

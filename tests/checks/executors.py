@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows, sources
 from mpi_runtime.scheduler.protocol.events import STRICT_PACK, STRICT_SPREAD
 from mpi_runtime.scheduler.protocol.limits import DEPTH_MAX
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of, request_of
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, pool_of
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import READY, STOPPING
@@ -112,10 +112,14 @@ def check_gangs(state: State) -> None:
 def check_accounts(state: State) -> None:
     """Accounts count the grants of their executors."""
     for account in state.accounts.values():
-        own = [executor for executor in state.executors.values() if executor.account is account]
-        assert all(executor.grant is not None for executor in own), f"account {account.name} pays for nothing"
-        charged = [executor.charged for executor in own if executor.charged is not None]
-        running = sum(not executor.blocked for executor in own)
+        own = [
+            (one, one.charge.request)
+            for one in state.executors.values()
+            if one.charge and one.charge.account is account
+        ]
+        assert all(executor.grant is not None for executor, _ in own), f"account {account.name} pays for nothing"
+        charged = [request for _, request in own]
+        running = sum(not executor.blocked for executor, _ in own)
         sums = (running, sum(one.cpu for one in charged), sum(one.gpu for one in charged))
         counted = (account.running, account.cpu, account.gpu)
         assert sums == counted, f"account {account.name} counts {counted}, and it is {sums}"
@@ -169,9 +173,7 @@ def check_bundle(state: State, bundle: Bundle) -> None:
         assert grants, f"{name} was removed, nobody uses it, and the node has not got it back"
     else:
         assert group.bundles.get(bundle.index) is bundle, f"{name} is another for its group"
-        assert request_of(group.specs[bundle.index]) == group.requests[bundle.index], (
-            f"{name} is not what was asked for"
-        )
+        assert group.specs[bundle.index].asks == group.requests[bundle.index], f"{name} is not what was asked for"
 
 
 def grants_of(source: Source, node: Node) -> list[tuple[Grant, int]]:
@@ -330,7 +332,7 @@ def check_ready(queue: Queue) -> None:
     for task in ready_in(queue):
         assert task.queue is queue, f"call {task.id.hex()} is queued, and thinks that it is elsewhere"
         assert task.executor is None, f"call {task.id.hex()} is queued and given to an executor"
-        assert task.function.request == queue.request, f"call {task.id.hex()} is in a queue for other requests"
+        assert task.function.spec.asks == queue.request, f"call {task.id.hex()} is in a queue for other requests"
         assert min(task.depth, DEPTH_MAX) == queue.depth, f"call {task.id.hex()} is in a queue of another depth"
 
 
@@ -388,7 +390,7 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 )
             orders = [task.order for task in queue]
             assert out_of_order(actor) or orders == sorted(orders), f"{name}: calls of client {client} are out of order"
-        is_asked = any(task.recalling for queue in actor.callers.values() for task in queue)
+        is_asked = any(task.is_asked for queue in actor.callers.values() for task in queue)
         if (
             actor.state == lifecycle.ALIVE
             and actor.executor is not None

@@ -67,7 +67,7 @@ def check_task(state: State, task: Task) -> None:
         group = task.function.where.group
         if group in state.groups and state.objects[group].state in UNSEALED:
             missing.append(group)
-        waits = len(missing) > 0 or task.recalling
+        waits = len(missing) > 0 or task.is_asked
         is_right = task.missing == len(missing) and waits
         assert is_right, f"{name} waits for {task.missing} arguments of {len(missing)} pending"
         for id in missing:

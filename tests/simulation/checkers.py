@@ -22,6 +22,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Released,
     Returned,
     Spec,
+    TaskSpec,
     Where,
     Yielded,
 )
@@ -169,7 +170,9 @@ class Checker:
         key = (number, place)
         if key not in self.grouped_specs:
             id, where = 1_000_000 + len(self.grouped_specs), Where(group=place[0], bundle=place[1])
-            self.grouped_specs[key] = msgspec.structs.replace(self.specs[number], id=id, where=where, alternatives=())
+            spec = self.specs[number]
+            kind = TaskSpec() if isinstance(spec.kind, TaskSpec) else spec.kind  # without alternatives
+            self.grouped_specs[key] = msgspec.structs.replace(spec, id=id, kind=kind, where=where)
         return self.grouped_specs[key]
 
     def made_group(self, id: bytes, step: MakeGroup) -> None:

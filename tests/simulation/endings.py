@@ -6,12 +6,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from mpi_runtime.scheduler.protocol.events import METHOD, Call, Done, Returned, Spec, Stored, Value
+from mpi_runtime.scheduler.protocol.events import (
+    ActorSpec,
+    Call,
+    Done,
+    MethodSpec,
+    Returned,
+    Spec,
+    Stored,
+    Value,
+)
 from tests.simulation import oracle
 from tests.simulation.journals import UNREADABLE
 from tests.simulation.processes import CANCELLED, TAINT, Content
 from tests.simulation.scope import Pause, Program, Scope, TaintedError
-from tests.simulation.steps import ACTOR, Job
+from tests.simulation.steps import Job
 
 if TYPE_CHECKING:
     from tests.simulation.executors import Executor
@@ -46,8 +55,8 @@ def result(executor: Executor, running: Running) -> Done | Returned:
     job, spec, call = running.job, running.spec, running.id
     name = oracle.digest(job.key, *running.seen)
     duration_us = executor.world.now - running.began_us
-    if spec.kind == ACTOR or spec.num_returns <= 0:
-        data = msgspec.msgpack.encode(Content(name if spec.kind == ACTOR else oracle.digest(name, 0)))
+    if isinstance(spec.kind, ActorSpec) or spec.num_returns <= 0:
+        data = msgspec.msgpack.encode(Content(name if isinstance(spec.kind, ActorSpec) else oracle.digest(name, 0)))
         return Done(call, data, duration_us)
     inner = [running.slots[slot] for slot in job.holds if slot in running.slots]
     values = []
@@ -72,7 +81,7 @@ def kept(executor: Executor, running: Running) -> Returned | None:
     journal, call = executor.world.journal, running.call
     assert journal is not None
     assert call is not None
-    if running.spec.kind != METHOD and executor.world.rng.random() < UNREADABLE:
+    if not isinstance(running.spec.kind, MethodSpec) and executor.world.rng.random() < UNREADABLE:
         executor.world.counters["kept values that cannot be read"] += 1
         return None
     executor.world.counters["kept values"] += 1

@@ -23,17 +23,19 @@ from mpi_runtime.core.transport.unsent_frame import SIZE, Draft, Memory
 from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.protocol.effects import Entry, StartExecutor
 from mpi_runtime.scheduler.protocol.events import (
-    METHOD,
+    ActorSpec,
     Began,
     Call,
     Done,
     ErrorRead,
     Faulted,
     Kept,
+    MethodSpec,
     Returned,
     Saved,
     Spec,
     StateLost,
+    TaskSpec,
     Value,
     Yielded,
 )
@@ -45,7 +47,7 @@ from tests.simulation.journals import SAVING, UNREADABLE, Had
 from tests.simulation.processes import CANCELLED, TAINT, Content, Process
 from tests.simulation.require import require
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
-from tests.simulation.steps import ACTOR, TASK, Await, Signal, Yield
+from tests.simulation.steps import Await, Signal, Yield
 from tests.simulation.world import Line, World
 
 if TYPE_CHECKING:
@@ -166,7 +168,11 @@ class Executor(Process):
         self.cancelled.update(attempts)
         for id, attempt in attempts:
             running = self.running.get(id)
-            if running is not None and running.attempt == attempt and (running.spec.kind == TASK or self.is_async):
+            if (
+                running is not None
+                and running.attempt == attempt
+                and (isinstance(running.spec.kind, TaskSpec) or self.is_async)
+            ):
                 if self.world.checker.times.is_over(running.id) and self.world.chance(self.world.options.stubborn):
                     self.world.counters["calls that go on"] += 1
                     self.cancelled.discard((id, attempt))
@@ -249,7 +255,7 @@ class Executor(Process):
         if fault is not None:
             world.at(world.rng.choice((0, 50, 3000)), lambda: self._lose_gpus(running, *fault))
         running.program = self._program(running, entries)
-        if running.spec.enforces_limit:
+        if running.spec.time is not None and running.spec.time.is_enforced:
             self.outgoing.post(Began(call.id))
             self.flush()
         self._advance(running)
@@ -294,7 +300,7 @@ class Executor(Process):
         """A call was cancelled before it could start."""
         self.world.counters["refusals of cancelled calls"] += 1
         spec = self.feed.specs[call.spec]
-        self.world.checker.cancels.refused(call.id, is_alone=spec.kind != TASK)
+        self.world.checker.cancels.refused(call.id, is_alone=not isinstance(spec.kind, TaskSpec))
         self.outgoing.post(Returned(call.id, [Value(CANCELLED, None, [], True)], 0, raised=True))
         self._note_had(call, spec)
         self._post(spec)
@@ -306,12 +312,12 @@ class Executor(Process):
         self.adopt(call.holds)
         message: Done | Returned
         try:
-            if running.spec.kind == ACTOR:
+            if isinstance(running.spec.kind, ActorSpec):
                 self._take_up(call)
             elif call.kept and (loaded := endings.kept(self, running)) is not None:
                 self._conclude(running, loaded)
                 return
-            elif call.kept and running.spec.kind == METHOD:
+            elif call.kept and isinstance(running.spec.kind, MethodSpec):
                 raise PassedOnError(oracle.FAILED, b"JournalError")  # the state has had it
             for entry in entries:
                 kind, name, _ = self.read(entry)
@@ -337,15 +343,21 @@ class Executor(Process):
     def _conclude(self, running: Running, message: Done | Returned) -> None:
         call, spec, job = running.call, running.spec, running.job
         assert call is not None
-        self.worked = self.worked or (spec.kind != ACTOR and not (isinstance(message, Returned) and message.raised))
+        self.worked = self.worked or (
+            not isinstance(spec.kind, ActorSpec) and not (isinstance(message, Returned) and message.raised)
+        )
         self.world.checker.ended(self, call, message)
         self.outgoing.post(message)
         self._note_had(call, spec)
         self.feed.ends_yielding(call.id)
         if not job.keeps:
             self.leave(running)
-        if spec.kind == ACTOR and spec.concurrency and not (isinstance(message, Returned) and message.raised):
-            self.lanes, self.is_async, self.blocking.lends_cpu = spec.concurrency, spec.is_async, False
+        if (
+            isinstance(spec.kind, ActorSpec)
+            and spec.kind.concurrency
+            and not (isinstance(message, Returned) and message.raised)
+        ):
+            self.lanes, self.is_async, self.blocking.lends_cpu = spec.kind.concurrency, spec.kind.is_async, False
         self._post(spec)
 
     # The state of an actor
@@ -362,7 +374,7 @@ class Executor(Process):
 
     def _note_had(self, call: Call, spec: Spec) -> None:
         """A call has ended, and the state has it, unless it had it before. Now and then it is saved."""
-        if self.had is None or spec.kind != METHOD or call.kept or not call.digest:
+        if self.had is None or not isinstance(spec.kind, MethodSpec) or call.kept or not call.digest:
             return
         self.had.append(call.id)
         if self.world.rng.random() < SAVING:
@@ -385,10 +397,13 @@ class Executor(Process):
 
     def _check_hold(self, spec: Spec) -> None:
         """Before the end of the job an actor that saves its state begins no more calls: others would be lost."""
-        if self.is_held and spec.kind == METHOD:
+        if self.is_held and isinstance(spec.kind, MethodSpec):
             executor = self.agent.head.scheduler.state.executors.get(self.number)
             actor = executor.actor if executor is not None else None
-            require(actor is None or actor.unsaved_why, f"executor {self.number} begins calls though the job ends")
+            require(
+                actor is None or actor.saves is None or actor.saves.unsaved_why,
+                f"executor {self.number} begins calls though the job ends",
+            )
 
     def _save_later(self) -> None:
         if self.alive:

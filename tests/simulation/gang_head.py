@@ -17,12 +17,12 @@ from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import StartExecutor
 from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
     DRIVER,
-    METHOD,
     STREAMING,
+    ActorSpec,
     Call,
     CancelRequested,
+    MethodSpec,
     Released,
     Spec,
 )
@@ -220,7 +220,7 @@ class Head:
     def _driver_gets(self, id: bytes, message: object) -> None:
         self.got[id] += 1
         spec = self.submitted[id]
-        if spec.kind == ACTOR and self.got[id] > 1:
+        if isinstance(spec.kind, ActorSpec) and self.got[id] > 1:
             return  # it was created again
         require(self.got[id] == 1, f"call {id.hex()} ended twice")
         if isinstance(message, effects.Ready):
@@ -232,8 +232,8 @@ class Head:
             has_cause = has_cause or self.actor_of.get(id) in self.touched
             require(has_cause, f"call {id.hex()} of {spec.name} failed for nothing: {message}")
             self.counters["failed"] += 1
-        actor = self.actor_of.get(id, id if spec.kind == ACTOR else b"")
-        ids = [id] if spec.kind != ACTOR else []
+        actor = self.actor_of.get(id, id if isinstance(spec.kind, ActorSpec) else b"")
+        ids = [id] if not isinstance(spec.kind, ActorSpec) else []
         if actor:
             self.handles[actor] -= 1
             ids += [actor] * (not self.handles[actor])
@@ -249,7 +249,7 @@ class Head:
         self.submitted[id] = spec
         if actor:
             self.actor_of[id] = actor
-        self.handles[actor or id] += bool(actor) or spec.kind == ACTOR
+        self.handles[actor or id] += bool(actor) or isinstance(spec.kind, ActorSpec)
         self.scheduler.handle(DRIVER, [spec, Call(id, spec.id, b"", actor=actor)], self.now)
         self.decide()
         return id
@@ -258,7 +258,7 @@ class Head:
         """Create an actor on a gang, and call it some times."""
         self.counters["actors"] += 1
         actor = self.submit(spec)
-        method = Spec(spec.id + 1000, METHOD, f"{spec.name}.method", b"")
+        method = Spec(spec.id + 1000, MethodSpec(), f"{spec.name}.method", b"")
         for _ in range(self.rng.randint(1, 6)):
             self.submit(method, actor)
 

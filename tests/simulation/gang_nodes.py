@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.protocol.effects import Cancel, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
-    METHOD,
     STREAMING,
+    ActorSpec,
     Blocked,
     Call,
     Done,
+    MethodSpec,
     Released,
     Returned,
+    TaskSpec,
     Unblocked,
     Value,
     Yielded,
@@ -84,20 +85,25 @@ class World(Head):
         spec = self.specs[call.spec]
         process.is_running = True
         process.since += 1
-        process.is_actor = process.is_actor or spec.kind == ACTOR
+        process.is_actor = process.is_actor or isinstance(spec.kind, ActorSpec)
         process.calls_run += 1
         since, host = process.since, self.host_of[process.rank]
         if call.id in self.submitted:
             self.runs[call.id] += 1
-            most = spec.max_restarts if spec.kind == ACTOR else spec.max_retries
+            most = spec.kind.max_restarts if isinstance(spec.kind, ActorSpec) else spec.max_retries
             allowed = self.runs[call.id] <= most + 1 or not spec.ranks
             require(allowed, f"call {call.id.hex()} runs {self.runs[call.id]} times")
-        if spec.kind != METHOD:
-            self.using[process.number] = host, spec.cpu
+        if not isinstance(spec.kind, MethodSpec):
+            self.using[process.number] = host, spec.asks.cpu
         used = sum(cpu for at, cpu in self.using.values() if at == host)
         require(used <= self.cpus[host], f"host {host}: {used} of {self.cpus[host]} CPU units in use")
         duration_us = rng.choice((50, 3_000, 400_000, 2_000_000))
-        if spec.ranks and call.id in self.submitted and spec.kind != ACTOR and rng.random() < self.inside:
+        if (
+            spec.ranks
+            and call.id in self.submitted
+            and not isinstance(spec.kind, ActorSpec)
+            and rng.random() < self.inside
+        ):
             self._wait_inside(process, call)
             return
         may_fail = self.now < self.faults_until_us
@@ -112,7 +118,7 @@ class World(Head):
 
     def _wait_inside(self, process: Process, call: Call) -> None:
         """Rank 0 of a gang submits a call, and waits for it."""
-        spec = self.rng.choice([one for one in self.specs.values() if one.kind not in (ACTOR, METHOD)])
+        spec = self.rng.choice([one for one in self.specs.values() if isinstance(one.kind, TaskSpec)])
         id = digest(f"{self.options.seed} {len(self.inner)} inside".encode(), 15) + b"\0"
         self.inner[id] = process, call
         self.counters["inner calls"] += 1

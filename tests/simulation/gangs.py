@@ -14,7 +14,15 @@ from collections import Counter
 
 import msgspec
 
-from mpi_runtime.scheduler.protocol.events import ACTOR, STREAMING, Spec, Where
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.events import (
+    STREAMING,
+    ActorSpec,
+    GangSpec,
+    Spec,
+    TaskSpec,
+    Where,
+)
 from tests.simulation.gang_nodes import World
 from tests.simulation.options import UNIT
 from tests.simulation.require import require
@@ -30,14 +38,16 @@ def spec_of(world: World, number: int) -> Spec:
     rng = world.rng
     retries = rng.choice((0, 1, 3))
     if rng.random() < 0.5:
-        return Spec(number, 0, f"small{number}", b"code", rng.choice((UNIT // 2, UNIT)), max_retries=retries)
+        small = Request(rng.choice((UNIT // 2, UNIT)))
+        return Spec(number, TaskSpec(), f"small{number}", b"code", small, max_retries=retries)
     own = rng.choice((UNIT // 2, UNIT, UNIT))
     most = sum(cpu // own for cpu in world.cpus.values())
     ranks = rng.randint(1, max(1, min(6, most)))
     spread = Where(spread=True) if rng.random() < 0.3 else None
+    gang = GangSpec(ranks, reuse=rng.random() < 0.8)
     return Spec(
-        number, 0, f"gang{number}", b"code", own, max_retries=retries, ranks=ranks, where=spread,
-        reuse=rng.random() < 0.8, priority=rng.choice((0, 0, 1)), num_returns=rng.choice((1, 1, STREAMING)),
+        number, TaskSpec(), f"gang{number}", b"code", Request(own), max_retries=retries, gang=gang, where=spread,
+        priority=rng.choice((0, 0, 1)), num_returns=rng.choice((1, 1, STREAMING)),
     )  # fmt: skip
 
 
@@ -65,9 +75,7 @@ def simulate(seed: int, check_inside: bool = True) -> Counter[str]:
         actor = msgspec.structs.replace(
             spec,
             id=spec.id + 100,
-            kind=ACTOR,
-            held_cpu=spec.cpu,
-            max_restarts=spec.max_retries,
+            kind=ActorSpec(spec.asks.cpu, spec.max_retries),
             max_retries=0,
             num_returns=1,
         )

@@ -16,7 +16,7 @@ import msgspec
 
 from mpi_runtime.core.journal.states import States
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
-from mpi_runtime.scheduler.protocol.events import METHOD, Kept, Spec, Value
+from mpi_runtime.scheduler.protocol.events import Kept, MethodSpec, Spec, Value
 from mpi_runtime.scheduler.protocol.ids import digest
 from tests.simulation.options import Options, random_options
 from tests.simulation.require import require
@@ -141,7 +141,7 @@ def may_be_recorded(spec: Spec) -> bool:
 
     What a state has of these is not known before their last attempt.
     """
-    return spec.num_returns >= 0 and not (spec.kind == METHOD and spec.retry_exceptions)
+    return spec.num_returns >= 0 and not (isinstance(spec.kind, MethodSpec) and spec.retry is not None)
 
 
 def journal_options(seed: int) -> tuple[Options, Options, int]:

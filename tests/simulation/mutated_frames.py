@@ -13,6 +13,14 @@ from mpi_runtime.core.transport.channel import HEADER, packed
 NUMBERS = (0, 1, -1, 2, 255, 65_535, 1 << 31, (1 << 62) + 1, (1 << 63) - 1, (1 << 64) - 1, -(1 << 63))
 BYTES = (b"", b"\0", bytes(16), b"\xff" * 16, b"\xc1" * 40)
 TEXTS = ("", "x", "PACK", "explain", "named_actor", "nodes", "\0")
+PARTS: tuple[list[Any], ...] = (
+    [2],
+    [1, 0, True, False],
+    [2, 1, False, True, False, True, 70_000],
+    [1000, True],
+    [b"", True],
+)
+"""What parts of a spec may be that most specs lack: a gang, times, retries."""
 TAGS = (*range(1, 26), *range(30, 32), *range(40, 47), *range(50, 53), *range(60, 68), *range(80, 86), *range(90, 96))
 
 
@@ -107,7 +115,9 @@ def _instead(rng: random.Random, value: Any, other: list[Any]) -> Any:
     same = [one for one in known if type(one) is type(value)]
     if same and rng.random() < 0.5:
         return rng.choice(same)
-    if isinstance(value, bool) or value is None:
+    if value is None:
+        return rng.choice((True, list(rng.choice(PARTS))))
+    if isinstance(value, bool):
         return not value
     if isinstance(value, int):
         return rng.choice((*NUMBERS, value + 1, value - 1))

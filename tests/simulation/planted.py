@@ -120,16 +120,15 @@ def calls_beside_others_are_thought_not_to_have_run(patch: pytest.MonkeyPatch) -
     def planted(
         state: State, actor: records.Actor, executor: Executor, assigned: list[Task], event: ExecutorDied, now: int
     ) -> None:
-        spec = actor.creation.function.spec
-        concurrency, spec.concurrency = spec.concurrency, {}
+        whole, actor.spec = actor.spec, msgspec.structs.replace(actor.spec, concurrency={})
         executor_died(state, actor, executor, assigned, event, now)
-        spec.concurrency = concurrency
+        actor.spec = whole
 
     patch.setattr(lifetimes, "executor_died", planted)
 
 
 def calls_overtake_one_that_waits_for_an_argument(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(actor_calls, "out_of_order", lambda actor: bool(actor.creation.function.spec.concurrency))
+    patch.setattr(actor_calls, "out_of_order", lambda actor: bool(actor.spec.concurrency))
 
 
 def what_dies_at_once_is_run_again_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -151,8 +150,8 @@ def items_are_told_again_by_a_second_attempt(patch: pytest.MonkeyPatch) -> None:
 
     def planted(state: State, client: Client, event: Yielded, now: int) -> None:
         task = client.as_executor().assigned.get(event.call)
-        if task is not None:
-            task.yielded = min(task.yielded, event.index)
+        if task is not None and task.stream is not None:
+            task.stream.yielded = min(task.stream.yielded, event.index)
         yielded(state, client, event, now)
 
     patch.setitem(core.CLIENT_EVENTS, Yielded, planted)
@@ -163,8 +162,8 @@ def an_item_is_lost(patch: pytest.MonkeyPatch) -> None:
 
     def planted(state: State, client: Client, event: Yielded, now: int) -> None:
         task = client.as_executor().assigned.get(event.call)
-        if task is not None and task.call.attempt:
-            task.yielded = max(task.yielded, 1)
+        if task is not None and task.stream is not None and task.call.attempt:
+            task.stream.yielded = max(task.stream.yielded, 1)
         yielded(state, client, event, now)
 
     patch.setitem(core.CLIENT_EVENTS, Yielded, planted)

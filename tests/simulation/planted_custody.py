@@ -15,6 +15,7 @@ from mpi_runtime.core.transport.tokens import Tokens
 from mpi_runtime.core.transport.unsent_frame import Draft, left
 from mpi_runtime.scheduler.calls import refusals
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
+from mpi_runtime.scheduler.records.parts import Refusal
 from mpi_runtime.scheduler.records.records import Executor
 from mpi_runtime.scheduler.records.state import State
 from tests.simulation import executors
@@ -175,8 +176,8 @@ def a_refused_executor_lives_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_a_refused_executor_has_ended_is_run_again_for_nothing(patch: pytest.MonkeyPatch) -> None:
-    def planted(executor: Executor, event: ExecutorDied) -> None:
-        event.cause, executor.refusal = executor.refusal, ""
+    def planted(executor: Executor, refusal: Refusal, event: ExecutorDied) -> None:
+        event.cause, executor.refusal = refusal.why, None
 
     patch.setattr(refusals, "as_after_a_crash", planted)
 

@@ -26,7 +26,8 @@ def items_of_calls_that_begin_anew_are_given_up(patch: pytest.MonkeyPatch) -> No
     def planted(state: State, without: Mapping[bytes, Object], calls: Iterable[Task], cause: str) -> None:
         calls = list(calls)
         for task in calls:
-            task.position = task.yielded
+            if task.stream is not None:
+                task.stream.position = task.stream.yielded
         lost(state, without, calls, cause)
 
     patch.setattr(items, "lost", planted)

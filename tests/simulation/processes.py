@@ -20,10 +20,12 @@ from mpi_runtime.core.client.references import References
 from mpi_runtime.core.client.scope import Scope as RealScope
 from mpi_runtime.core.client.scope import Scopes
 from mpi_runtime.scheduler.protocol import effects
+from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
 from mpi_runtime.scheduler.protocol.effects import Entry
 from mpi_runtime.scheduler.protocol.events import (
     IN,
     AccountSpec,
+    ActorSpec,
     BroadcastRequested,
     BundleSpec,
     Call,
@@ -33,10 +35,14 @@ from mpi_runtime.scheduler.protocol.events import (
     GroupRequested,
     KillRequested,
     Label,
+    MethodSpec,
     NamedActorRequested,
+    RetrySpec,
     Spec,
     Stored,
     SubscriptionRequested,
+    TaskSpec,
+    TimeSpec,
     Value,
     Where,
 )
@@ -45,6 +51,8 @@ from tests.simulation import oracle
 from tests.simulation.places import NOWHERE
 from tests.simulation.scope import CallInterruptedError, Pause, Program, Scope, TaintedError
 from tests.simulation.steps import (
+    ACTOR,
+    METHOD,
     STREAMING,
     Await,
     Broadcast,
@@ -311,7 +319,8 @@ class Process:
         self.references.counts[id] = 1
         self.world.checker.made_group(id, step)
         bundles = [
-            BundleSpec(one.cpu, one.gpu, one.memory, dict(one.custom), _in_zone(one.zone)) for one in step.bundles
+            BundleSpec(Request(one.cpu, one.gpu, one.memory, custom_of(dict(one.custom))), _in_zone(one.zone))
+            for one in step.bundles
         ]
         data = msgspec.msgpack.encode(Content(self.world.checker.oracle.groups[step.key].digest))
         self.outgoing.post(GroupRequested(id, bundles, step.strategy, data))
@@ -403,19 +412,31 @@ def spec_of(function: Function) -> Spec:
     """The spec of a workload's function."""
     name = ("task", "Actor", "Actor.method")[function.kind]
     where = Where(function.spread, function.node, labels=_in_zone(function.zone))
+    time = TimeSpec(function.time_limit_us, function.enforces_limit, function.expect_us)
     return Spec(
-        function.number + 1, function.kind, f"{name}{function.number}", b"code", function.cpu, function.gpu,
-        function.memory, dict(function.custom), function.num_returns, function.max_retries, function.retry_exceptions,
-        function.held_cpu, dict(function.environment), function.max_restarts,
-        where=None if where == Where() else where, priority=function.priority,
-        concurrency=dict(function.concurrency), is_async=function.is_async, group=function.group,
-        backpressure=function.backpressure, out_of_order=function.out_of_order,
-        time_limit_us=function.time_limit_us, expect_us=function.expect_us, gpu_memory=function.gpu_memory,
-        enforces_limit=function.enforces_limit, retries_timeouts=function.retries_timeouts, path_us=function.path_us,
-        gather_us=function.gather_us, alternatives=function.alternatives,
+        function.number + 1, kind_of(function), f"{name}{function.number}", b"code", request_of(function),
+        function.num_returns, function.max_retries,
+        RetrySpec(timeouts=function.retries_timeouts) if function.retry_exceptions else None,
+        dict(function.environment), None if where == Where() else where, function.priority,
+        time=None if time == TimeSpec() else time,
         account=AccountSpec(function.account, function.weight, function.account_limit) if function.account else None,
-        grace_us=70_000,  # for gangs; `fuzz.py` takes it for `num_returns` too, and a million values take 8 s to check
+        backpressure=function.backpressure, path_us=function.path_us, gather_us=function.gather_us,
     )  # fmt: skip
+
+
+def request_of(function: Function) -> Request:
+    """What a workload's function asks for."""
+    return Request(function.cpu, function.gpu, function.memory, custom_of(dict(function.custom)), function.gpu_memory)
+
+
+def kind_of(function: Function) -> TaskSpec | ActorSpec | MethodSpec:
+    """The kind of a workload's function."""
+    if function.kind == METHOD:
+        return MethodSpec(function.group)
+    if function.kind == ACTOR:
+        many = dict(function.concurrency)
+        return ActorSpec(function.held_cpu, function.max_restarts, many, function.is_async, function.out_of_order)
+    return TaskSpec(alternatives=function.alternatives)
 
 
 _decoder = msgspec.msgpack.Decoder(Content)

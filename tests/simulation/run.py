@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.answers import why_waiting
 from mpi_runtime.scheduler.dispatch import deadline
 from mpi_runtime.scheduler.losses import cancel, time_limits
-from mpi_runtime.scheduler.protocol.events import Alternative
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan
 from mpi_runtime.scheduler.values import spreading
 from tests.simulation import losses, quality
@@ -210,13 +210,13 @@ def with_alternatives(function: Function, options: Options) -> Function:
     is_free = function.kind == TASK and function.feasible and not (function.spread or function.node or function.zone)
     if not is_free or function.number % 3:
         return function
-    found = [Alternative(cpu=UNIT // 2 if function.number % 2 else 0)]
+    found = [Request(cpu=UNIT // 2 if function.number % 2 else 0)]
     if function.memory or function.custom or function.gpu:  # it waits for nothing: what it has nobody needs meanwhile
         shape = options.hosts[function.number % len(options.hosts)]
         custom = tuple(sorted(shape.custom.items()))[: function.number % 2]
-        found = [Alternative(cpu=found[0].cpu, memory=shape.memory // 2, custom=custom)]
+        found = [Request(cpu=found[0].cpu, memory=shape.memory // 2, custom=custom)]
     if function.number % 6 == 0:
-        found.insert(0, Alternative(cpu=1000 * UNIT))
+        found.insert(0, Request(cpu=1000 * UNIT))
     return replace(function, alternatives=tuple(found))
 
 

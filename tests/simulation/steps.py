@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from mpi_runtime.scheduler.protocol.events import Alternative
+from mpi_runtime.scheduler.protocol.amounts import Request
 from tests.simulation.options import UNIT
 
 TASK, ACTOR, METHOD = 0, 1, 2
@@ -44,7 +44,7 @@ class Function:
     priority: int = 0
     path_us: int = 0
     gather_us: int = 0
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[Request, ...] = ()
     """For tasks: what they may have in place of the above."""
     account: str = ""
     """On whose account tasks run; empty: nobody's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from mpi_runtime.scheduler.gangs import members, nested_calls, starting
@@ -44,9 +45,11 @@ def a_gang_is_placed_in_part(patch: pytest.MonkeyPatch) -> None:
         return found if found is None or len(found) < 2 else found[:-1]
 
     def begun(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
-        task.function.spec.ranks, whole = len(gang.members), task.function.spec.ranks
+        whole = task.function.spec.gang
+        assert whole is not None
+        task.function.spec.gang = msgspec.structs.replace(whole, ranks=len(gang.members))
         begin(state, gang, queue, task, now)
-        task.function.spec.ranks = whole
+        task.function.spec.gang = whole
 
     begin = starting.begin
     patch.setattr(starting, "room", planted)

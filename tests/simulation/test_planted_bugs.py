@@ -14,9 +14,10 @@ from mpi_runtime.scheduler.dispatch import dispatch
 from mpi_runtime.scheduler.losses import dead_executors
 from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.places import constraints, packing
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import Blocked, Where
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, copy_of, give_back, take
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, copy_of, give_back, take
 from mpi_runtime.scheduler.records import records
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Task

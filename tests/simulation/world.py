@@ -276,7 +276,7 @@ class Head:
         if executor is None or not executor.refusal:  # else nothing of it counts
             self.world.checker.heard(number, events)
         scheduler.handle(number, events, now, message.ended)
-        assert executor is None or executor.refusal in ("", JUNK), executor.refusal
+        assert executor is None or executor.refusal is None or executor.refusal.why == JUNK, executor.refusal
 
     def decide(self) -> None:
         """Have the scheduler decide, and perform what it says."""

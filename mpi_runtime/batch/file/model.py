@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.batch.file.text import SHELL, fill
+from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 SKIP, CONTINUE, STOP = ON_FAILURE = "skip", "continue", "stop"
@@ -27,10 +28,10 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
         """Its amounts by the names that nodes have for them."""
         return {"CPU": self.num_cpus, "GPU": self.num_gpus, "memory": float(self.memory), **self.resources}
 
-    def units(self) -> tuple[int, int, int, tuple[tuple[str, int], ...]]:
-        """CPU, GPU, memory and custom resources as the scheduler counts them."""
-        custom = tuple(sorted((name, round(amount * UNIT)) for name, amount in self.resources.items() if amount))
-        return round(self.num_cpus * UNIT), round(self.num_gpus * UNIT), self.memory, custom
+    def request(self) -> Request:
+        """Its amounts as the scheduler counts them."""
+        custom = custom_of({name: round(amount * UNIT) for name, amount in self.resources.items() if amount})
+        return Request(round(self.num_cpus * UNIT), round(self.num_gpus * UNIT), self.memory, custom)
 
     def in_words(self) -> str:
         """Its amounts, for people."""
@@ -149,7 +150,7 @@ def call_options(asked: Asked, path_us: int = 0) -> dict[str, Any]:
         "time_limit": asked.limit_s(),
         "_account": (asked.group, asked.group_weight, asked.group_limit) if asked.group else None,
         "_path_us": path_us,
-        "_alternatives": tuple(one.units() for one in asked.alternatives[1:]),
+        "_alternatives": tuple(one.request() for one in asked.alternatives[1:]),
         "expect": asked.expect,
     }
 

@@ -145,9 +145,7 @@ def _alternative_of(made: Command, call: Call | None) -> int:
     spec = spec_of(call) if made.alternatives and call is not None else None
     if spec is None:
         return 0
-    custom = tuple(sorted((name, units) for name, units in spec.custom.items() if units))
-    granted = spec.cpu, spec.gpu, spec.memory, custom
-    return [one.units() for one in made.alternatives].index(granted)
+    return [one.request() for one in made.alternatives].index(spec.asks)
 
 
 def _attempt(

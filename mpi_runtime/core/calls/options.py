@@ -9,9 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from mpi_runtime.core.calls.labels import check_selector
 from mpi_runtime.errors.arguments import check_amount, check_bool, check_number, check_text
-from mpi_runtime.scheduler.protocol.events import DYNAMIC, RETURNS_MAX, STREAMING, AccountSpec, Alternative
+from mpi_runtime.scheduler.protocol.amounts import custom_of
+from mpi_runtime.scheduler.protocol.events import (
+    DYNAMIC,
+    RETURNS_MAX,
+    STREAMING,
+    AccountSpec,
+    ActorSpec,
+    GangSpec,
+    MethodSpec,
+    Spec,
+    TaskSpec,
+    TimeSpec,
+)
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
 DEFAULT_MAX_RETRIES = 3
@@ -229,8 +243,8 @@ def _units(value: float) -> int:
     return round(value * UNIT)
 
 
-def _custom(value: Mapping[str, float]) -> dict[str, int]:
-    return {name: _units(amount) for name, amount in value.items() if amount}
+def _custom(value: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
+    return custom_of({name: _units(amount) for name, amount in value.items() if amount})
 
 
 def _microseconds(value: float) -> int:
@@ -244,7 +258,8 @@ def _limit(value: int) -> int:
 class Option(NamedTuple):
     """One option.
 
-    For each kind of call: its field of `Spec`; "": it is read elsewhere; None: the kind does not have the option.
+    For each kind of call: its field of `Spec`, as "priority", or of a part of it, as "gang.ranks"; "": it is read
+    elsewhere; None: the kind does not have the option.
     """
 
     check: Callable[[str, Any], object]
@@ -258,23 +273,25 @@ class Option(NamedTuple):
 
 
 OPTIONS = {
-    "num_cpus": Option(check_amount, "cpu", "cpu", None, _units, 1),
-    "num_gpus": Option(_gpus, "gpu", "gpu", None, _units),
+    "num_cpus": Option(check_amount, "asks.cpu", "asks.cpu", None, _units, 1),
+    "num_gpus": Option(_gpus, "asks.gpu", "asks.gpu", None, _units),
     "accelerator_type": Option(_type, "", ""),
-    "gpu_memory": Option(size_in_bytes, "gpu_memory", "gpu_memory", None, partial(size_in_bytes, "gpu_memory")),
-    "memory": Option(check_amount, "memory", "memory", None, int),
-    "resources": Option(check_resources, "custom", "custom", None, _custom),
+    "gpu_memory": Option(
+        size_in_bytes, "asks.gpu_memory", "asks.gpu_memory", None, partial(size_in_bytes, "gpu_memory")
+    ),
+    "memory": Option(check_amount, "asks.memory", "asks.memory", None, int),
+    "resources": Option(check_resources, "asks.custom", "asks.custom", None, _custom),
     "num_returns": Option(_returns, "num_returns", None, "num_returns", lambda value: RETURNS.get(value, value)),
     "max_retries": Option(_limit_or_none, "max_retries", default=DEFAULT_MAX_RETRIES),
     "max_task_retries": Option(_limit_or_none, None, "", "max_retries"),
     "retry_exceptions": Option(_exceptions, "", None, ""),
-    "concurrency_group": Option(check_text, None, None, "group"),
+    "concurrency_group": Option(check_text, None, None, "kind.group"),
     "name": Option(check_text, "", "", ""),
     "namespace": Option(check_text, None, ""),
     "get_if_exists": Option(check_bool, None, ""),
     "lifetime": Option(_lifetime, None, ""),
     "runtime_env": Option(_elsewhere("runtime_env", "check"), "", ""),
-    "max_restarts": Option(_limit_or_none, None, "max_restarts"),
+    "max_restarts": Option(_limit_or_none, None, "kind.max_restarts"),
     "max_concurrency": Option(_one_or_more, None, ""),
     "concurrency_groups": Option(_groups, None, ""),
     "allow_out_of_order_execution": Option(check_bool, None, ""),
@@ -283,21 +300,21 @@ OPTIONS = {
     "placement_group_bundle_index": Option(_whole, "", ""),
     "placement_group_capture_child_tasks": Option(check_bool, "", ""),
     "label_selector": Option(check_selector, "", ""),
-    "max_calls": Option(_count, "max_calls"),
+    "max_calls": Option(_count, "kind.max_calls"),
     "priority": Option(_whole, "priority", "priority"),
-    "num_ranks": Option(_ranks, "ranks", "ranks"),
-    "ranks_per_node": Option(_ranks, "ranks_per_node", "ranks_per_node"),
-    "mpi_grace": Option(_seconds, "grace_us", "grace_us", None, _microseconds),
-    "reuse": Option(check_bool, "reuse"),
-    "pin": Option(check_bool, "pins", "pins"),
+    "num_ranks": Option(_ranks, "gang.ranks", "gang.ranks"),
+    "ranks_per_node": Option(_ranks, "gang.ranks_per_node", "gang.ranks_per_node"),
+    "mpi_grace": Option(_seconds, "gang.grace_us", "gang.grace_us", None, _microseconds),
+    "reuse": Option(check_bool, "gang.reuse"),
+    "pin": Option(check_bool, "gang.pins", "gang.pins"),
     "own_scheduler": Option(check_bool, ""),
-    "time_limit": Option(_seconds, "time_limit_us", None, "time_limit_us", _microseconds),
-    "expect": Option(_seconds, "expect_us", None, None, _microseconds),
-    "enforce_time_limit": Option(check_bool, "enforces_limit", None, "enforces_limit"),
+    "time_limit": Option(_seconds, "time.limit_us", None, "time.limit_us", _microseconds),
+    "expect": Option(_seconds, "time.expect_us", None, None, _microseconds),
+    "enforce_time_limit": Option(check_bool, "time.is_enforced", None, "time.is_enforced"),
     "max_pending_calls": Option(_counted("1 or more, or -1 (or 0) for no limit", -1, WHOLE_MAX), None, ""),
-    "journal": Option(check_bool, "", "", "keeps_state", operator.not_),
-    "checkpoint_calls": Option(_one_or_more, None, "save_calls"),
-    "checkpoint_s": Option(_seconds, None, "save_us", None, _microseconds),
+    "journal": Option(check_bool, "", "", "kind.keeps_state", operator.not_),
+    "checkpoint_calls": Option(_one_or_more, None, "kind.save_calls"),
+    "checkpoint_s": Option(_seconds, None, "kind.save_us", None, _microseconds),
     "_generator_backpressure_num_objects": Option(
         _counted("1 or more, or -1 for no limit", 1, WHOLE_MAX, -1), "backpressure", None, "backpressure", _limit
     ),
@@ -309,9 +326,9 @@ OPTIONS = {
 _OF_BATCHES = {
     "_account": Option(_anything, "account", convert=lambda given: AccountSpec(*given)),
     "_path_us": Option(_anything, "path_us"),
-    "_alternatives": Option(_anything, "alternatives", convert=lambda given: tuple(Alternative(*one) for one in given)),
+    "_alternatives": Option(_anything, "kind.alternatives"),
     "_gather_us": Option(_anything, "gather_us"),
-    "_starts_mpi": Option(check_bool, "starts_mpi"),
+    "_starts_mpi": Option(check_bool, "gang.starts_mpi"),
 }
 """Options that batches set: (name, weight, limit), length of a chain, further requests, delay of reported ends, whether
 members of a gang start MPI themselves. See `Spec`."""
@@ -321,23 +338,33 @@ ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor i
 METHOD_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.method is not None)
 FUNCTION_OPTIONS = (*TASK_OPTIONS, *_OF_BATCHES)
 """Options of tasks, and those that batches give theirs."""
-_FIELDS: list[list[tuple[str, Any, Any, Any]]] = [
-    [(name, getattr(one, kind), one.convert, one.default) for name, one in _ALL.items() if getattr(one, kind)]
-    for kind in ("task", "actor", "method")
-]
-"""The options of each kind of spec that become a field."""
+_PARTS = {"gang": GangSpec, "time": TimeSpec}
+"""Parts that most specs lack."""
+_FIELDS: dict[type, list[tuple[str, str, str, Callable[[Any], Any] | None, object]]] = {
+    kind: [
+        (name, *field.rpartition(".")[::2], one.convert, one.default)
+        for name, one in _ALL.items()
+        if (field := getattr(one, column))
+    ]
+    for kind, column in ((TaskSpec, "task"), (ActorSpec, "actor"), (MethodSpec, "method"))
+}
+"""The options of each kind of spec that become a field, each with the part of the spec and the field."""
 
 
-def fields(kind: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a spec of this kind (TASK, ACTOR or METHOD) that each depend on one option."""
-    made = {}
-    for name, field, convert, default in _FIELDS[kind]:
+def with_options(spec: Spec, options: Mapping[str, Any]) -> Spec:
+    """The spec with the fields that each depend on one option."""
+    parts: dict[str, dict[str, Any]] = {}
+    for name, part, field, convert, default in _FIELDS[type(spec.kind)]:
         value = options.get(name)
         if value is None:
             value = default
         if value is not None:
-            made[field] = value if convert is None else convert(value)
-    return made
+            parts.setdefault(part, {})[field] = value if convert is None else convert(value)
+    made = parts.pop("", {})
+    for part, fields in parts.items():
+        before = getattr(spec, part)
+        made[part] = _PARTS[part](**fields) if before is None else structs.replace(before, **fields)
+    return structs.replace(spec, **made)
 
 
 def in_words(options: Mapping[str, Any]) -> str:

@@ -201,7 +201,7 @@ def _start(outer: Client) -> Session:
     if head is None or not is_warm:
         variables = {name: text for name, text in configuration.environment().items() if name not in _OF_HOST}
         variables[own_scheduler_mark.CALL_OF] = str(os.getpid())
-        if not spec.gpu:
+        if not spec.asks.gpu:
             variables[configuration.FIND_GPUS] = "never"
         head = HeadHandle(Launch(INSIDE), variables, _end_executor)
     inside = Inherited(
@@ -222,15 +222,15 @@ def _start(outer: Client) -> Session:
 def _config(outer: Client, spec: Spec) -> configuration.Config:
     """The configuration of a job over the grant of a call: its share of the node, by CPUs."""
     node = outer.questions.query("nodes", bytes.fromhex(outer.questions.node_id()))[0]["Resources"]
-    share = min(1.0, spec.cpu / UNIT / max(1.0, node.get("CPU", 1.0)))
-    memory = spec.memory or max(1, int(node.get("memory", 0) * share))
+    share = min(1.0, spec.asks.cpu / UNIT / max(1.0, node.get("CPU", 1.0)))
+    memory = spec.asks.memory or max(1, int(node.get("memory", 0) * share))
     return configuration.Config(
-        num_cpus=spec.cpu / UNIT,
-        num_gpus=spec.gpu / UNIT,
+        num_cpus=spec.asks.cpu / UNIT,
+        num_gpus=spec.asks.gpu / UNIT,
         memory=memory,
         memory_limit=memory,
         object_store_memory=max(STORE_BYTES_MIN, int(outer.store_bytes * share)),
-        resources={name: units / UNIT for name, units in spec.custom.items() if not name.startswith(_OF_NODE)},
+        resources={name: units / UNIT for name, units in spec.asks.custom if not name.startswith(_OF_NODE)},
         inline_bytes_max=outer.store.inline_bytes_max,
         namespace=outer.inherited.namespace,
         quiet=True,

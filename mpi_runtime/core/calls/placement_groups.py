@@ -18,6 +18,7 @@ from mpi_runtime.core.driver import running
 from mpi_runtime.core.objects import serialize
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.errors.arguments import check_amount, check_text, seconds
+from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
 from mpi_runtime.scheduler.protocol.events import (
     BUNDLES_MAX,
     PACK,
@@ -209,12 +210,9 @@ def bundle_spec(bundle: Mapping[str, float]) -> BundleSpec:
     if not any(bundle.values()):
         raise ValueError(f"a bundle must reserve something: all amounts of {bundle!r} are 0")
     known = ("CPU", "GPU", "memory")
-    return BundleSpec(
-        round(bundle.get("CPU", 0) * UNIT),
-        round(bundle.get("GPU", 0) * UNIT),
-        int(bundle.get("memory", 0)),
-        {name: round(amount * UNIT) for name, amount in bundle.items() if name not in known and amount},
-    )
+    custom = {name: round(amount * UNIT) for name, amount in bundle.items() if name not in known and amount}
+    cpu, gpu = (round(bundle.get(name, 0) * UNIT) for name in ("CPU", "GPU"))
+    return BundleSpec(Request(cpu, gpu, int(bundle.get("memory", 0)), custom_of(custom)))
 
 
 def _check_in_bundle(name: object, amount: float) -> None:

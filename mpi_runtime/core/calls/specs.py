@@ -9,11 +9,21 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.core.calls.options import RANKS, fields
+from mpi_runtime.core.calls.options import RANKS, with_options
 from mpi_runtime.core.client.scope import Inherited
 from mpi_runtime.core.host.spawn import COSTLY
 from mpi_runtime.errors import TaskTimeoutError
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, STREAMING, TASK, Spec, Where
+from mpi_runtime.scheduler.protocol.amounts import TYPE, custom_of
+from mpi_runtime.scheduler.protocol.events import (
+    STREAMING,
+    ActorSpec,
+    MethodSpec,
+    RetrySpec,
+    Spec,
+    TaskSpec,
+    TimeSpec,
+    Where,
+)
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.limits import UNIT
 
@@ -37,14 +47,16 @@ class Method(msgspec.Struct, frozen=True, array_like=True):
 
 def _finished(spec: Spec, name: str) -> Spec:
     """Set the id of a spec. `name` is for the error."""
-    if spec.enforces_limit and not spec.time_limit_us:
+    if spec.time is not None and spec.time.is_enforced and not spec.time.limit_us:
         raise ValueError(
             f"{name} has enforce_time_limit=True and no time_limit: set the seconds that a call may take, "
             "as with time_limit=60"
         )
+    if spec.time == TimeSpec():
+        spec.time = None
     spec.id = 0
     spec.id = int.from_bytes(digest(msgspec.msgpack.encode(spec), 8), "big") >> 1
-    if spec.kind != METHOD:  # these run where their actor is
+    if not isinstance(spec.kind, MethodSpec):  # these run where their actor is
         spec.imports = [name for name in COSTLY if name in sys.modules or _names(spec.function, name)]
     return spec
 
@@ -67,24 +79,20 @@ _OF_PLACES = (
 
 
 def _placed(
-    kind: int, name: str, options: Mapping[str, Any], inherited: Where | None, environment: dict[str, str] | None
-) -> dict[str, Any]:
-    """The fields of a spec of a task or an actor."""
-    made = fields(kind, options)
+    spec: Spec, name: str, options: Mapping[str, Any], inherited: Where | None, environment: dict[str, str] | None
+) -> Spec:
+    """The spec of a task or an actor with its options."""
+    spec = with_options(spec, options)
+    spec.environment = environment or {}
     model = options.get("accelerator_type")
     if model is not None:
-        from mpi_runtime.scheduler.protocol.resources import TYPE  # not at the top: it loads the ledger of GPUs
-
-        made.setdefault("custom", {}).setdefault(TYPE + model, TYPE_UNITS)
-    made["environment"] = environment or {}
+        custom = custom_of({TYPE + model: TYPE_UNITS, **dict(spec.asks.custom)})
+        spec.asks = msgspec.structs.replace(spec.asks, custom=custom)
     if inherited is not None or any(one in options for one in _OF_PLACES):
         from mpi_runtime.core.calls import strategies
-        from mpi_runtime.scheduler.protocol.resources import Request
 
-        asked = {field: made.get(field, 0) for field in ("cpu", "gpu", "memory", "gpu_memory")}
-        custom = tuple(sorted(made.get("custom", {}).items()))
-        made["where"] = strategies.where(name, options, Request(**asked, custom=custom), inherited)
-    return made
+        spec.where = strategies.where(name, options, spec.asks, inherited)
+    return spec
 
 
 def environment(inherited: Inherited, options: Mapping[str, Any]) -> dict[str, str]:
@@ -106,20 +114,19 @@ def portable(options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**options, "runtime_env": runtime_env.portable(options["runtime_env"])}
 
 
-def _retrying(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields for `retry_exceptions`. Only executors unpickle the classes."""
+def _retrying(spec: Spec, options: Mapping[str, Any]) -> RetrySpec | None:
+    """The errors after which calls of a spec with these options are retried. Only executors unpickle the classes."""
     wanted = options.get("retry_exceptions")
     if wanted is None:
-        return {}
-    if not isinstance(wanted, (list, tuple)) or not wanted:
-        return {"retry_exceptions": wanted is True, "retry_only": b"", "retries_timeouts": False}
+        return spec.retry
+    if not isinstance(wanted, (list, tuple)):
+        return RetrySpec() if wanted else None
+    if not wanted:
+        return None
     import cloudpickle
 
-    return {
-        "retry_exceptions": True,
-        "retry_only": cloudpickle.dumps(tuple(wanted), protocol=5),
-        "retries_timeouts": issubclass(TaskTimeoutError, tuple(wanted)),
-    }
+    classes = tuple(wanted)
+    return RetrySpec(cloudpickle.dumps(classes, protocol=5), issubclass(TaskTimeoutError, classes))
 
 
 def task_spec(
@@ -135,16 +142,16 @@ def task_spec(
 
     `environment` is made of its `runtime_env`. `code` is the hash of the function, if its calls are to be recorded.
     """
-    made: dict[str, Any] = {"num_returns": STREAMING if is_generator else 1}
-    made |= _placed(TASK, name, options, inherited, environment) | _retrying(options)
-    if made["num_returns"] == RANKS:
-        made["num_returns"], made["by_rank"] = made["ranks"], True
-    if made.get("alternatives") and (made.get("where") is not None or made.get("ranks")):
+    spec = Spec(0, TaskSpec(), options.get("name") or name, function, num_returns=STREAMING if is_generator else 1)
+    spec = _placed(spec, name, options, inherited, environment)
+    spec.retry = _retrying(spec, options)
+    if options.get("num_returns") == RANKS and spec.gang is not None:
+        spec.num_returns, spec.gang = spec.gang.ranks, msgspec.structs.replace(spec.gang, by_rank=True)
+    if isinstance(spec.kind, TaskSpec) and spec.kind.alternatives and (spec.where or spec.gang):
         raise ValueError(f"{name} has alternatives, and these exclude a place such as a placement group, and ranks")
-    if code:
-        count = made["num_returns"]
-        made["code"] = _with_environment(code, count, environment) if count >= 0 else b""
-    return _finished(Spec(0, TASK, options.get("name") or name, function, **made), name)
+    if code and spec.num_returns >= 0:
+        spec.code = _with_environment(code, spec.num_returns, environment)
+    return _finished(spec, name)
 
 
 def _with_environment(code: bytes, count: int | None, environment: dict[str, str] | None) -> bytes:
@@ -188,22 +195,17 @@ def actor_spec(
 
     `environment` is made of its `runtime_env`. `code` is the hash of the class, if its states are to be saved.
     """
-    made = _placed(ACTOR, name, options, inherited, environment)
-    return _finished(
-        Spec(
-            0,
-            ACTOR,
-            name,
-            function,
-            held_cpu=0 if options.get("num_cpus") is None and not options.get("num_ranks") else made["cpu"],
-            concurrency=_concurrency(options, is_async),
-            is_async=is_async,
-            out_of_order=_out_of_order(name, options, is_async),
-            code=_with_environment(code, None, environment) if code else b"",
-            **made,
-        ),
-        name,
+    kind = ActorSpec(
+        concurrency=_concurrency(options, is_async),
+        is_async=is_async,
+        out_of_order=_out_of_order(name, options, is_async),
     )
+    spec = _placed(Spec(0, kind, name, function), name, options, inherited, environment)
+    if options.get("num_cpus") is not None or options.get("num_ranks"):
+        spec.kind = msgspec.structs.replace(spec.kind, held_cpu=spec.asks.cpu)
+    if code:
+        spec.code = _with_environment(code, None, environment)
+    return _finished(spec, name)
 
 
 def method(
@@ -219,7 +221,7 @@ def method(
     `name` is "Class.method". `is_recorded`: its class saves its state.
     """
     returns = STREAMING if is_generator else 1
-    spec = Spec(0, METHOD, name, b"", num_returns=returns, max_retries=actor.get("max_task_retries") or 0)
+    spec = Spec(0, MethodSpec(), name, b"", num_returns=returns, max_retries=actor.get("max_task_retries") or 0)
     pending = max(actor.get("max_pending_calls") or 0, 0)
     return changed(name, Method(spec, parameters, pending, is_recorded), own)
 
@@ -228,7 +230,8 @@ def changed(name: str, method: Method, options: Mapping[str, Any]) -> Method:
     """A method with some options changed."""
     if options.get("num_returns") == RANKS:
         raise ValueError(f'{name}: num_returns="ranks" is for functions. The value of a method is that of rank 0')
-    spec = msgspec.structs.replace(method.spec, **fields(METHOD, options), **_retrying(options))
+    spec = with_options(method.spec, options)
+    spec.retry = _retrying(spec, options)
     other = options.get("name")
     if other is not None:  # its own name replaces the code
         spec.name, spec.function = other or name, name.rpartition(".")[2].encode() if other else b""

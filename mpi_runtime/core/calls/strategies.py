@@ -11,8 +11,9 @@ from mpi_runtime.core.calls.labels import check_selector, meets
 from mpi_runtime.core.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.core.client.typed_ids import NodeID
 from mpi_runtime.core.driver import running
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
-from mpi_runtime.scheduler.protocol.resources import Request, fits, pool_for, request_of
+from mpi_runtime.scheduler.protocol.resources import fits, pool_for
 
 
 @published("mpi_runtime.util.scheduling_strategies")
@@ -214,7 +215,7 @@ def _in_group(name: str, group: PlacementGroup, strategy: PlacementGroupScheduli
     group.check_job()
     index = strategy.placement_group_bundle_index
     bundles = group.bundle_specs if index < 0 else [group.bundle_specs[index]]
-    if not any(fits(request, pool_for(request_of(bundle_spec(bundle)))) for bundle in bundles):
+    if not any(fits(request, pool_for(bundle_spec(bundle).asks)) for bundle in bundles):
         which = "any bundle" if index < 0 else f"bundle {index}"
         raise ValueError(
             f"Cannot schedule {name} with the placement group: it requests {request}, which cannot fit into {which} "

@@ -125,9 +125,9 @@ class Submitter(Registered, Generic[P, R]):
             spec, inherited = self._spec, client.inherited
             if spec is None or inherited is not self._inherited or inherited.where is not self._where:
                 spec = self._registered_spec(client)
-            count = spec.num_returns
+            count, gang = spec.num_returns, spec.gang
             if args or kwargs:
-                packed = pack(client, args, kwargs, self._name, spec.ranks)
+                packed = pack(client, args, kwargs, self._name, 0 if gang is None else gang.ranks)
                 if self._own is not None:
                     self._own.check_no_refs(self._name, "its arguments hold", packed.holds)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
@@ -138,11 +138,11 @@ class Submitter(Registered, Generic[P, R]):
                 call.holds = (*call.holds, *self._holds)
             if spec.code:
                 call.digest = digest_of_arguments(call, packed)
-            if not spec.ranks:
+            if gang is None:
                 return submit(client, call, spec)
             call.scattered = packed.scattered
             found = submit(client, call, spec)
-            return [found] if spec.by_rank and count == 1 else found
+            return [found] if gang.by_rank and count == 1 else found
 
     def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
         """Submit a call with one return value, after this number of attempts."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.core.client import scope
 from mpi_runtime.core.client.scope import Scope
-from mpi_runtime.scheduler.protocol.events import Call, Spec
+from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, Spec
 from mpi_runtime.scheduler.protocol.ids import attempt_of
 
 if TYPE_CHECKING:
@@ -33,13 +33,19 @@ class Lanes:
     """Runs calls of one actor concurrently."""
 
     def __init__(
-        self, perform: Perform, yields: Yields, results: Results, specs: dict[int, Spec], creation: Spec
+        self,
+        perform: Perform,
+        yields: Yields,
+        results: Results,
+        specs: dict[int, Spec],
+        name: str,
+        actor: ActorSpec,
     ) -> None:
         self._results = results
         self._specs = specs
-        self._creation = creation
-        kind = _Coroutines if creation.is_async else _Threads
-        self._groups = {name: kind(perform, yields, results, limit) for name, limit in creation.concurrency.items()}
+        self._name = name
+        kind = _Coroutines if actor.is_async else _Threads
+        self._groups = {name: kind(perform, yields, results, limit) for name, limit in actor.concurrency.items()}
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return the result of a function. If the actor has coroutines, it runs in the loop of the default group."""
@@ -54,7 +60,7 @@ class Lanes:
             group.put((spec, call, arguments))
             return
         known = ", ".join(repr(name) for name in self._groups if name) or "none"
-        error = ValueError(f"{self._creation.name} has no concurrency group {spec.group!r}; it has: {known}")
+        error = ValueError(f"{self._name} has no concurrency group {spec.group!r}; it has: {known}")
         self._results.failed(spec, call, time.monotonic_ns() // 1000, error)
 
     def cancel(self, attempts: Sequence[bytes]) -> None:

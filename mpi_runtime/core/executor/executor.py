@@ -30,7 +30,17 @@ from mpi_runtime.core.transport.messages import Drained
 from mpi_runtime.core.transport.tokens import claim, tokens_of
 from mpi_runtime.core.transport.unsent_frame import Draft
 from mpi_runtime.errors import frames as tracebacks
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, Began, Call, Spec, StateLost, Titled, Where
+from mpi_runtime.scheduler.protocol.events import (
+    ActorSpec,
+    Began,
+    Call,
+    MethodSpec,
+    Spec,
+    StateLost,
+    TaskSpec,
+    Titled,
+    Where,
+)
 
 if TYPE_CHECKING:
     from mpi_runtime.core.executor.concurrency import Lanes
@@ -174,11 +184,12 @@ class Executor:
         spec = client.feed.specs[call.spec]
         if self.member is not None:
             spec = self.member.own(spec)
-        if spec.kind != METHOD:
+        kind = spec.kind
+        if not isinstance(kind, MethodSpec):
             granted = self.results.granted
-            if self.gpu_ids and (granted.units, granted.memory) != (spec.gpu, spec.gpu_memory):
-                gpu_errors.hold(self.devices, spec)
-                self.results.granted = granted._replace(units=spec.gpu, memory=spec.gpu_memory)
+            if self.gpu_ids and (granted.units, granted.memory) != (spec.asks.gpu, spec.asks.gpu_memory):
+                gpu_errors.hold(self.devices, spec.asks)
+                self.results.granted = granted._replace(units=spec.asks.gpu, memory=spec.asks.gpu_memory)
             if spec.name is not self._writes_as:
                 self._writes_as = spec.name
                 output.begin(spec.name.partition(".")[0])
@@ -188,7 +199,7 @@ class Executor:
         start_us = time.monotonic_ns() // 1000
         try:
             try:
-                if spec.kind == TASK:
+                if isinstance(kind, TaskSpec):
                     cancels.interruptible = call
                 result = self.perform(spec, call, arguments)
             finally:
@@ -196,13 +207,17 @@ class Executor:
         except BaseException as error:
             cancels.interruptible = None  # an interrupt may have arrived just before
             self.results.failed(spec, call, start_us, error)
-            if issubclass(type(error), KeyboardInterrupt) and spec.kind == TASK and tracebacks.is_in_import(error):
+            if (
+                issubclass(type(error), KeyboardInterrupt)
+                and isinstance(kind, TaskSpec)
+                and tracebacks.is_in_import(error)
+            ):
                 client.feed.retire()  # modules that were imported meanwhile may refer to one that was not finished
         else:
             self.results.ended(spec, call, start_us, result)
-        if spec.max_calls:
+        if isinstance(kind, TaskSpec) and kind.max_calls:
             self._calls_made[spec.id] = made = self._calls_made.get(spec.id, 0) + 1
-            if made >= spec.max_calls:
+            if made >= kind.max_calls:
                 client.feed.retire()
         if self._is_full:
             client.feed.retire()
@@ -215,8 +230,8 @@ class Executor:
         """
         if self.cancels.attempts and self.cancels.has(call):
             raise KeyboardInterrupt
-        if call.kept and spec.kind != ACTOR:
-            fails = spec.kind == METHOD  # the state has had this call, and must not have it twice
+        if call.kept and not isinstance(spec.kind, ActorSpec):
+            fails = isinstance(spec.kind, MethodSpec)  # the state has had this call, and must not have it twice
             otherwise = f"This call of {spec.name} {'fails: a saved state includes it' if fails else 'runs again'}"
             kept = self.client.store.recall(call.kept, otherwise)
             if kept is not None:
@@ -225,19 +240,19 @@ class Executor:
                 raise errors.JournalError(
                     f"the result of {spec.name} in an earlier run cannot be read from the journal"
                 )
-        if spec.enforces_limit:
+        if spec.time is not None and spec.time.is_enforced:
             self.client.outbox.post_now(Began(call.id))
         positional, named = self._arguments(call, arguments) if call.payload or arguments else ((), {})
-        if spec.kind == METHOD:
+        if isinstance(spec.kind, MethodSpec):
             function = self._methods.get(spec.id)
             if function is None:
                 function = self._methods[spec.id] = find_method(self.actor, spec)
         else:
             function = self._functions[spec.id] if spec.id in self._functions else self._load(spec)
-            if spec.kind == ACTOR:
-                self._become_actor(spec, call, function, positional, named)
+            if isinstance(spec.kind, ActorSpec):
+                self._become_actor(spec, spec.kind, call, function, positional, named)
                 return None
-        if self.member is not None and spec.kind == TASK:
+        if self.member is not None and isinstance(spec.kind, TaskSpec):
             return self._perform_part(self.member, spec, call, function, positional, named)
         result = function(*positional, **named)
         if self.member is not None and not self.member.has_value(spec):
@@ -272,7 +287,7 @@ class Executor:
         self._functions[spec.id] = function
         self._code_bytes += len(spec.function)
         has_much = len(self._functions) >= FUNCTIONS_MAX or self._code_bytes >= CODE_BYTES_MAX
-        self._is_full = has_much and spec.kind == TASK and self.member is None
+        self._is_full = has_much and isinstance(spec.kind, TaskSpec) and self.member is None
         return function
 
     def _code_of(self, spec: Spec) -> Callable[..., Any] | None:
@@ -288,24 +303,30 @@ class Executor:
         return f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', spec.name)}"
 
     def _become_actor(
-        self, spec: Spec, call: Call, cls: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any]
+        self,
+        spec: Spec,
+        kind: ActorSpec,
+        call: Call,
+        cls: Callable[..., Any],
+        positional: tuple[Any, ...],
+        named: dict[str, Any],
     ) -> None:
         self.actor_id = self.results.actor_id = call.id
         self.actor_attempt = call.attempt
         if self.member is not None:
             positional = (self.member.enter(), *positional)
-        if spec.concurrency:
+        if kind.concurrency:
             from mpi_runtime.core.executor.concurrency import (
                 Lanes,  # not at the top: most actors run one call at a time
             )
 
             self.client.blocking.lends_cpu = False  # one call that waits says nothing about the others
             self.results.is_concurrent = True
-            self._lanes = Lanes(self.perform, self._yields, self.results, self.client.feed.specs, spec)
+            self._lanes = Lanes(self.perform, self._yields, self.results, self.client.feed.specs, spec.name, kind)
             self.cancels.on_cancelled = self._lanes.cancel
         self.actor = self._call(construct, cls, positional, named)
         if call.digest:
-            self._begin_to_save(spec, call)
+            self._begin_to_save(spec.name, kind, call)
         self.results.title = title = title_of(self.actor)
         if title:
             output.begin(title)
@@ -315,7 +336,7 @@ class Executor:
         """Call user code of the actor that belongs to none of its calls: in its loop, if it has coroutines."""
         return function(*args) if self._lanes is None else self._lanes.call(function, *args)
 
-    def _begin_to_save(self, spec: Spec, call: Call) -> None:
+    def _begin_to_save(self, name: str, kind: ActorSpec, call: Call) -> None:
         """Give the actor the state that it had last, if there is one, and save its states from now on."""
         from mpi_runtime.core.executor import saving  # not at the top: most actors have none
 
@@ -328,10 +349,10 @@ class Executor:
                     self._call(self.actor.load_state, serialize.loads(data))
                 except Exception as error:
                     raise errors.JournalError(
-                        f"{spec.name}.load_state failed: {error!r}. To start from scratch, use another journal "
+                        f"{name}.load_state failed: {error!r}. To start from scratch, use another journal "
                         "directory, or give the class the option journal=False."
                     ) from error
-        self.results.saver = saving.Saver(self.client, spec, self.actor)
+        self.results.saver = saving.Saver(self.client, name, kind, self.actor)
 
     def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         client = self.client

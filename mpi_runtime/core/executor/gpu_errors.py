@@ -12,7 +12,7 @@ from mpi_runtime.gpu.device import MIB, NODE, STATED, UNIT, VISIBLE, Device
 
 if TYPE_CHECKING:
     from mpi_runtime.gpu.faults import Fault
-    from mpi_runtime.scheduler.protocol.events import Spec
+    from mpi_runtime.scheduler.protocol.amounts import Request
 
 
 class Granted(NamedTuple):
@@ -46,13 +46,13 @@ def fault(granted: Granted, error: BaseException) -> Fault | None:
     return found
 
 
-def hold(devices: Sequence[Device], spec: Spec) -> None:
+def hold(devices: Sequence[Device], asked: Request) -> None:
     """Limit the libraries of this process to the granted part of a device. Several devices are granted as a whole."""
     if len(devices) == 1:
         from mpi_runtime.gpu import caps, ledger  # not at the top: only calls with GPUs need it
 
         device = devices[0]
-        caps.set_cap(ledger.cap(device, spec.gpu, spec.gpu_memory), device.memory, configuration.own_environment())
+        caps.set_cap(ledger.cap(device, asked.gpu, asked.gpu_memory), device.memory, configuration.own_environment())
 
 
 def _shows_ours(granted: Granted) -> bool:

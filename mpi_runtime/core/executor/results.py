@@ -26,7 +26,7 @@ from mpi_runtime.errors import frames as tracebacks
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.gpu.device import VISIBLE
 from mpi_runtime.scheduler.protocol import events
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK, Call, Done, Returned, Spec, Value
+from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, Done, MethodSpec, Returned, Spec, TaskSpec, Value
 
 if TYPE_CHECKING:
     from mpi_runtime.core.executor.saving import Saver
@@ -83,7 +83,7 @@ class Results:
         duration_us = _since(start_us)
         if self._has_left:  # user code has caught what `exit_actor` raises
             return
-        if spec.kind == METHOD and self._cancels.attempts and self._cancels.has(call):  # it was not interrupted
+        if self._cancels.attempts and isinstance(spec.kind, MethodSpec) and self._cancels.has(call):  # not interrupted
             self.failed(spec, call, start_us, KeyboardInterrupt())
             return
         try:
@@ -91,7 +91,7 @@ class Results:
         except BaseException as error:
             self.failed(spec, call, start_us, error)
             return
-        if spec.kind != ACTOR:
+        if not isinstance(spec.kind, ActorSpec):
             self._worked = True
         has_errors = call.digest and self._client.scopes.current().has_errors
         if self.ends_gang or has_errors:
@@ -124,7 +124,7 @@ class Results:
             self._cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
         if client.blocking.is_reported:
             client.blocking.resumes()
-        if self.saver is not None and spec.kind == METHOD and self.saver.post(spec, message):
+        if self.saver is not None and isinstance(spec.kind, MethodSpec) and self.saver.post(spec, message):
             return
         slow_us = spec.gather_us or _SLOW_US
         if not self.is_concurrent and (message.duration_us > slow_us or not client.feed.calls):
@@ -192,7 +192,7 @@ class Results:
     def _serialized(self, call: Call, spec: Spec, results: Sequence[Any], what: str) -> list[serialize.Serialized]:
         """Serialise results. This runs user code too (`__reduce__`), which the cancellation of a task interrupts."""
         try:
-            if spec.kind == TASK:
+            if isinstance(spec.kind, TaskSpec):
                 self._cancels.interruptible = call
             return [serialize.dumps(one, what) for one in results]
         finally:
@@ -213,14 +213,14 @@ class Results:
             or self._fault(error) is not None
         ):
             return True
-        return spec.retry_exceptions and spec.max_retries not in (0, call.attempt) and _may_retry(spec, error)
+        return spec.retry is not None and spec.max_retries not in (0, call.attempt) and _may_retry(spec, error)
 
     def _fault(self, error: BaseException) -> Fault | None:
         return gpu_errors.fault(self.granted, error) if self.granted.gpu_ids else None
 
     def _raised(self, call: Call, spec: Spec, error: BaseException, duration_us: int) -> Returned:
         try:
-            if spec.kind == TASK:
+            if isinstance(spec.kind, TaskSpec):
                 self._cancels.interruptible = call  # user code describes and pickles the error
             value = self.error_of(call, spec, error)
         except KeyboardInterrupt as interrupt:
@@ -259,7 +259,7 @@ class Results:
             described = remote_errors.make_task_error(
                 error, self.place + spec.name, os.getpid(), self._rank, self.granted.hostname, self.title, note
             )
-        if spec.kind == ACTOR:
+        if isinstance(spec.kind, ActorSpec):
             described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
         try:
             serialized = serialize.Serialized(remote_errors.to_bytes(described), [], [])
@@ -289,9 +289,9 @@ def _status(request: BaseException) -> int:
 
 def _may_retry(spec: Spec, error: BaseException) -> bool:
     """Whether the call may be retried for this error. If a class cannot be loaded here, it was not raised here."""
-    if not spec.retry_only:
+    if spec.retry is None or not spec.retry.only:
         return True
     try:
-        return isinstance(error, pickle.loads(spec.retry_only))
+        return isinstance(error, pickle.loads(spec.retry.only))
     except Exception:
         return False

@@ -18,7 +18,7 @@ from typing import Any
 
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.errors import JournalError
-from mpi_runtime.scheduler.protocol.events import JournalFailed, Kept, Saved, Spec
+from mpi_runtime.scheduler.protocol.events import ActorSpec, JournalFailed, Kept, Saved, Spec
 
 DEFAULT_S = 10.0
 SHARE = 20
@@ -31,8 +31,9 @@ NUMBER_BYTES = 16
 class Saver:
     """Saves the state of the actor of this process."""
 
-    def __init__(self, client: Client, spec: Spec, actor: Any) -> None:
+    def __init__(self, client: Client, name: str, spec: ActorSpec, actor: Any) -> None:
         self._client = client
+        self._name = name
         self._spec = spec
         self._actor = actor
         self._lock = threading.Lock()
@@ -113,14 +114,14 @@ class Saver:
             self._last_s, self._changed, self._is_wanted = time.monotonic(), 0, False
             traceback.print_exc()
             print(
-                f"The state of {self._spec.name} could not be saved, as shown above. The last saved state counts.",
+                f"The state of {self._name} could not be saved, as shown above. The last saved state counts.",
                 file=sys.stderr,
             )
             return None
 
     def _save(self) -> Saved:
         began_s = time.monotonic()
-        kept = self._kept(to_bytes(self._actor.save_state(), self._spec.name))
+        kept = self._kept(to_bytes(self._actor.save_state(), self._name))
         self._last_s = time.monotonic()
         self._cost_s = self._last_s - began_s
         self._changed, self._is_wanted = 0, False

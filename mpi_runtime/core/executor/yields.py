@@ -16,7 +16,7 @@ from mpi_runtime.core.client.submitting import put_written
 from mpi_runtime.core.executor.cancels import Cancels
 from mpi_runtime.core.executor.results import Results, Written
 from mpi_runtime.core.objects import serialize
-from mpi_runtime.scheduler.protocol.events import DYNAMIC, STREAMING, TASK, Call, Spec, Value, Yielded
+from mpi_runtime.scheduler.protocol.events import DYNAMIC, STREAMING, Call, Spec, TaskSpec, Value, Yielded
 
 DEMAND_PAUSE_S = 0.002
 """Seconds between two checks of an asynchronous generator whether it may continue."""
@@ -44,7 +44,7 @@ class Yields:
         """
         call = self._client.scopes.current().call
         spec = None if call is None else self._client.feed.specs[call.spec]
-        if call is None or spec is None or spec.kind != TASK or spec.num_returns != STREAMING:
+        if call is None or spec is None or not isinstance(spec.kind, TaskSpec) or spec.num_returns != STREAMING:
             raise RuntimeError(
                 "emit() was called outside of a task with num_returns='streaming'. Call such a task as "
                 "f.options(num_returns='streaming').remote(), with f decorated with @emits."
@@ -67,7 +67,7 @@ class Yields:
         if spec.num_returns >= 0:
             return self._first(spec, call, result) if inspect.isgenerator(result) and spec.num_returns else result
         items = self._items(spec, result)
-        is_alone = spec.kind == TASK  # and may have emitted before it yields
+        is_alone = isinstance(spec.kind, TaskSpec)  # and may have emitted before it yields
         if not is_alone:
             self._client.feed.begins_to_yield(call.id)
         elif self._emitting != call.id:

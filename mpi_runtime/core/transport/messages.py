@@ -10,8 +10,9 @@ from msgspec import Meta, Struct
 
 from mpi_runtime.config import Config
 from mpi_runtime.gpu.device import Measures
+from mpi_runtime.scheduler.protocol.amounts import Number
 from mpi_runtime.scheduler.protocol.effects import ClientEffect, RankEffect, StartExecutor
-from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Number, Spec
+from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Spec
 from mpi_runtime.scheduler.protocol.rank_events import RankEvent
 
 BULK_TAGS = 1 << 14

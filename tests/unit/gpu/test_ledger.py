@@ -10,7 +10,8 @@ from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import Device, Link
 from mpi_runtime.gpu.ledger import UNIT, Granted, Inventory, choose, part
 from mpi_runtime.gpu.topology import choose_set, pair_weight
-from mpi_runtime.scheduler.protocol.resources import Grant, Pool, Request, fits, give_back, take
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.resources import Grant, Pool, fits, give_back, take
 
 GIB = 1 << 30
 RANKS = (frozenset((4,)), frozenset((7,)), frozenset((4, 7)), None)

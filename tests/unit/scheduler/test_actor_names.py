@@ -3,7 +3,7 @@
 import msgspec
 
 from mpi_runtime.scheduler.protocol.effects import Answer
-from mpi_runtime.scheduler.protocol.events import ACTOR, Call, KillRequested, NamedActorRequested
+from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, KillRequested, NamedActorRequested
 from tests.builders import DRIVER, Cluster
 
 
@@ -11,7 +11,7 @@ def wish(
     cluster: Cluster, actor: bytes, name: str = "a", client: int = DRIVER, detached: bool = False, **spec: int
 ) -> bytes:
     """Want an actor with this id and name; whose the name is then."""
-    made = cluster.spec("Actor", kind=ACTOR, held_cpu=0, **spec)
+    made = cluster.spec("Actor", kind=ActorSpec, held_cpu=0, **spec)
     creation = Call(actor, made.id, b"")
     cluster.client_says(client, made, NamedActorRequested(1, "", name, b"handle of " + actor, detached, creation))
     found, handle = msgspec.msgpack.decode(cluster.one(Answer, to=client).data)

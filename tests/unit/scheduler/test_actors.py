@@ -3,7 +3,17 @@
 from typing import Any
 
 from mpi_runtime.scheduler.protocol.effects import Fetch, Ready, ReadyError, StartExecutor, StopExecutor
-from mpi_runtime.scheduler.protocol.events import ACTOR, Call, Held, KillRequested, Released, Spec, Stored, Value
+from mpi_runtime.scheduler.protocol.events import (
+    ActorSpec,
+    Call,
+    Held,
+    KillRequested,
+    Released,
+    RetrySpec,
+    Spec,
+    Stored,
+    Value,
+)
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, AT_ONCE_US, BACKOFF_US_MAX
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
@@ -211,7 +221,7 @@ def test_an_actor_whose_argument_cannot_be_brought_fails_its_calls() -> None:
 
 def test_a_constructor_is_not_run_again_for_an_exception() -> None:
     with Cluster().node() as cluster:
-        actor = cluster.actor(max_retries=3, retry_exceptions=True)
+        actor = cluster.actor(max_retries=3, retry=RetrySpec())
         cluster.raised(cluster.placed(actor), actor)
         cluster.told(actor)
         cluster.one(StopExecutor)
@@ -382,7 +392,7 @@ def test_a_call_that_raised_what_a_large_argument_is_is_not_run_again() -> None:
         worker = cluster.placed(argument)
         cluster.returned(worker, argument, Value(b"", Stored(0, 0, LARGE), is_error=True), raised=True)
         cluster.told(argument)
-        fields: dict[str, Any] = {"max_retries": -1, "retry_exceptions": True}
+        fields: dict[str, Any] = {"max_retries": -1, "retry": RetrySpec()}
         task, method = cluster.submit(argument, **fields), cluster.method(actor, argument, **fields)
         cluster.running(task, method)
         cluster.raised(worker, task, b"boom")
@@ -462,7 +472,7 @@ def test_an_actor_without_handles_that_waits_to_be_created_is_not_created() -> N
 
 def test_actors_that_are_dropped_at_once_fork_no_process() -> None:
     with Cluster().node() as cluster:
-        spec, ids = cluster.spec(kind=ACTOR), [cluster.id() for _ in range(5000)]
+        spec, ids = cluster.spec(kind=ActorSpec), [cluster.id() for _ in range(5000)]
         cluster.client_says(DRIVER, spec, *(Call(id, spec.id, b"") for id in ids), Released(ids))
         assert not cluster.state.executors
         assert cluster.is_clean()

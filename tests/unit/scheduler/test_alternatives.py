@@ -2,13 +2,14 @@
 
 import pytest
 
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import ReadyFailed
-from mpi_runtime.scheduler.protocol.events import Alternative, CancelRequested, RefusedError, Where
+from mpi_runtime.scheduler.protocol.events import CancelRequested, RefusedError, Where
 from mpi_runtime.scheduler.protocol.ids import alternative_id
 from tests.builders import DRIVER, UNIT, Cluster
 
 S = 1_000_000
-GPU = (Alternative(cpu=UNIT, gpu=UNIT),)
+GPU = (Request(cpu=UNIT, gpu=UNIT),)
 
 
 def fit(cluster: Cluster, count: int = 1, **fields: object) -> list[bytes]:
@@ -142,7 +143,7 @@ def test_a_lost_call_is_placed_like_a_new_one_and_a_cancelled_one_is_not() -> No
 
 def test_an_alternative_whose_executors_die_before_they_begin_is_given_up() -> None:
     with Cluster().node(cpus=2, gpus=1) as cluster:
-        (call,) = cluster.submit_many(1, name="fit", cpu=1, gpu=1, alternatives=(Alternative(cpu=2 * UNIT),))
+        (call,) = cluster.submit_many(1, name="fit", cpu=1, gpu=1, alternatives=(Request(cpu=2 * UNIT),))
         for _ in range(20):
             executor = cluster.placed(call)
             if not cluster.state.executors[executor].key.gpu_ids:

@@ -1,7 +1,7 @@
 """Cancelling: what becomes of a call in each state, and of those around it."""
 
 from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, Free, StopFetch, TakeBack
-from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, Released
+from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, CancelRequested, Released, RetrySpec
 from mpi_runtime.scheduler.protocol.ids import prefix_of
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, Cluster
@@ -166,7 +166,7 @@ def test_cancelling_behind_a_call_gives_up_too_what_is_still_fetched_for() -> No
 
 def test_a_running_call_is_interrupted_and_not_run_again() -> None:
     with Cluster().node() as cluster:
-        call = cluster.submit(max_retries=3, retry_exceptions=True)
+        call = cluster.submit(max_retries=3, retry=RetrySpec())
         executor = cluster.placed(call)
         cancel(cluster, call)
         assert cluster.one(Cancel) == Cancel(executor, call, False)
@@ -228,7 +228,7 @@ def test_an_actor_that_a_cancelled_call_has_created_lives_on() -> None:
     with Cluster().node(cpus=2) as cluster:
         call = cluster.submit()
         executor = cluster.placed(call)
-        spec, id = cluster.spec("Actor", kind=1), prefix_of(call, 0) + bytes(6)
+        spec, id = cluster.spec("Actor", kind=ActorSpec), prefix_of(call, 0) + bytes(6)
         cluster.client_says(executor, spec, Call(id, spec.id, b""))
         home = cluster.placed(id)
         needed = child(cluster, id, home)  # by its constructor

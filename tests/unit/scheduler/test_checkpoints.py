@@ -9,20 +9,20 @@ import pytest
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Recall, Record, SaveRequested
 from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
-    METHOD,
+    ActorSpec,
     Call,
     Done,
     EndAnnounced,
     Kept,
+    MethodSpec,
     Returned,
     Saved,
-    Spec,
     StateLost,
     Stored,
     Value,
 )
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, Recalled
+from tests.builders import spec_of
 from tests.checks import executors as invariants
 from tests.unit.scheduler.test_journaling import ARGS, CODE, DRIVER, Job, id_of
 
@@ -40,9 +40,9 @@ class Keeper(Job):
         super().__init__(recalls)
         self.tell(
             DRIVER,
-            Spec(6, ACTOR, "Keeper", b"code", 10_000, code=CODE, max_restarts=3),
-            Spec(7, METHOD, "Keeper.add", b"", max_retries=3),
-            Spec(8, METHOD, "Keeper.look", b"", keeps_state=True),
+            spec_of(6, ActorSpec, "Keeper", b"code", 10_000, code=CODE, max_restarts=3),
+            spec_of(7, MethodSpec, "Keeper.add", b"", max_retries=3),
+            spec_of(8, MethodSpec, "Keeper.look", b"", keeps_state=True),
             Call(id_of(ACTOR_ID), 6, b"p", digest=ARGS),
         )
 

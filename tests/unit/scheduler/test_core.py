@@ -4,9 +4,10 @@ import gc
 import tracemalloc
 
 from mpi_runtime.scheduler.core import Described
-from mpi_runtime.scheduler.protocol.events import TASK, Alternative, Spec, Titled, Where
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.events import TaskSpec, Titled, Where
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
-from tests.builders import DRIVER, UNIT, Cluster
+from tests.builders import DRIVER, UNIT, Cluster, spec_of
 
 
 def test_an_executor_is_told_of_until_it_is_gone() -> None:
@@ -35,7 +36,7 @@ def test_the_code_of_a_function_is_kept_once_for_all_its_options() -> None:
     with Cluster().node() as cluster:
         for number in range(3):
             code = bytes(bytearray(b"code"))
-            cluster.client_says(DRIVER, Spec(number, TASK, f"name {number}", code))
+            cluster.client_says(DRIVER, spec_of(number, TaskSpec, f"name {number}", code))
         first, *others = cluster.state.functions.values()
         assert [one.spec.function is first.spec.function for one in others] == [True, True]
 
@@ -91,7 +92,7 @@ def busy_job() -> None:
         cluster.client_says(executor, Titled("Counter(3)"))
         cluster.submit(cluster.method(actor), where=Where(group=group, bundle=0))
         cluster.submit(ranks=2)
-        cluster.submit(alternatives=(Alternative(2 * UNIT),))
+        cluster.submit(alternatives=(Request(2 * UNIT),))
         cluster.submit(*cluster.submit_many(40), cpu=3)
         cluster.group({"cpu": 4}, {"cpu": 4})
         cluster.forget()

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.dispatch import backfill
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import Fetch, TakeBack
-from mpi_runtime.scheduler.protocol.events import Alternative, CancelRequested, Where
+from mpi_runtime.scheduler.protocol.events import CancelRequested, Where
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, RankJoined
 from tests.builders import LARGE, UNIT, Cluster
 
@@ -23,7 +24,7 @@ def ending(in_s: float, cpus: int = 1) -> Cluster:
 
 def test_a_call_that_cannot_finish_waits_and_others_go_on() -> None:
     with ending(300) as cluster:
-        long, short = cluster.submit(name="fit", time_limit_us=600 * S), cluster.submit(name="look")
+        long, short = cluster.submit(name="fit", limit_us=600 * S), cluster.submit(name="look")
         executor = cluster.placed(short)
         cluster.nothing()
         why = cluster.explain(long)
@@ -39,10 +40,10 @@ def test_a_call_that_cannot_finish_waits_and_others_go_on() -> None:
 
 def test_the_user_is_told_once_for_each_function() -> None:
     with ending(300) as cluster:
-        cluster.submit_many(3, name="fit", time_limit_us=600 * S)
-        cluster.submit_many(3, name="fit", time_limit_us=700 * S)
-        cluster.submit(name="fit", time_limit_us=600 * S)
-        cluster.submit(name="eval", time_limit_us=301 * S)
+        cluster.submit_many(3, name="fit", limit_us=600 * S)
+        cluster.submit_many(3, name="fit", limit_us=700 * S)
+        cluster.submit(name="fit", limit_us=600 * S)
+        cluster.submit(name="eval", limit_us=301 * S)
         ends = "the job's time ends in 300 s. Have the job requeued, or start one with more time."
         assert cluster.notes == [
             f"calls of fit, each of which may take 600 s (its time_limit), are not started any more: {ends}",
@@ -52,12 +53,12 @@ def test_the_user_is_told_once_for_each_function() -> None:
 
 def test_one_that_just_can_is_started() -> None:
     with ending(300) as cluster:
-        cluster.placed(cluster.submit(time_limit_us=300 * S))
+        cluster.placed(cluster.submit(limit_us=300 * S))
 
 
 def test_where_no_end_is_known_a_limit_means_nothing() -> None:
     with Cluster().node() as cluster:
-        first, second = cluster.submit(name="a", time_limit_us=10**15), cluster.submit(name="b")
+        first, second = cluster.submit(name="a", limit_us=10**15), cluster.submit(name="b")
         cluster.placed(first)
         assert cluster.explain(second)["why"].startswith("It needs 1 CPU.")
 
@@ -66,7 +67,7 @@ def test_time_runs_out_while_it_waits_for_room() -> None:
     """What is kept for it is given up, even if nothing else happens."""
     with ending(300, cpus=2) as cluster:
         running = cluster.placed(cluster.submit(name="small"))
-        large = cluster.submit(name="large", cpu=2, time_limit_us=299 * S)
+        large = cluster.submit(name="large", cpu=2, limit_us=299 * S)
         behind = cluster.submit(name="small")
         assert cluster.state.nodes[0].reserved_for is not None
         cluster.nothing()
@@ -78,12 +79,12 @@ def test_time_runs_out_while_it_waits_for_room() -> None:
 
 def test_calls_in_hand_that_have_not_begun_are_taken_back() -> None:
     with ending(300) as cluster:
-        ids = cluster.submit_many(4, time_limit_us=299 * S)
+        ids = cluster.submit_many(4, limit_us=299 * S)
         executor = cluster.placed(ids[0])
         cluster.done(executor, ids[0])
         assert cluster.running(*ids[1:]) == [executor] * 3
         cluster.forget()
-        more = cluster.submit_many(400, time_limit_us=299 * S)
+        more = cluster.submit_many(400, limit_us=299 * S)
         cluster.forget()
         cluster.now += 2 * S
         cluster.decide()
@@ -98,14 +99,14 @@ def test_calls_in_hand_that_have_not_begun_are_taken_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"cpu": 2, "alternatives": (Alternative(cpu=UNIT),)}], ids=["one request", "an alternative"]
+    "fields", [{}, {"cpu": 2, "alternatives": (Request(cpu=UNIT),)}], ids=["one request", "an alternative"]
 )
 def test_a_call_whose_argument_is_on_its_way_when_time_runs_out_is_not_sent(fields: dict[str, Any]) -> None:
     with Cluster().head().node(cpus=2) as cluster:
         cluster.state.end_us = cluster.now + 300 * S
         cluster.placed(cluster.submit(name="running"))
         value = cluster.put(size=LARGE)
-        call = cluster.submit(value, time_limit_us=299 * S, **fields)
+        call = cluster.submit(value, limit_us=299 * S, **fields)
         assert cluster.one(Fetch, to=1).id == value
         cluster.forget()
         assert cluster.explain(call)["state"] == "staging"
@@ -118,7 +119,7 @@ def test_a_call_whose_argument_is_on_its_way_when_time_runs_out_is_not_sent(fiel
 
 def test_calls_in_hand_are_taken_back_though_none_is_ready() -> None:
     with ending(300) as cluster:
-        ids = cluster.submit_many(4, time_limit_us=299 * S)
+        ids = cluster.submit_many(4, limit_us=299 * S)
         executor = cluster.placed(ids[0])
         cluster.done(executor, ids[0])
         cluster.forget()
@@ -133,9 +134,7 @@ def test_calls_in_hand_are_taken_back_though_none_is_ready() -> None:
 def test_what_is_expected_counts_in_place_of_a_generous_limit() -> None:
     """Until calls have ended: then their mean does, also if it is longer than what was expected."""
     with ending(300) as cluster:
-        short, other, long = (
-            cluster.submit(name="fit", time_limit_us=3600 * S, expect_us=s * S) for s in (20, 20, 301)
-        )
+        short, other, long = (cluster.submit(name="fit", limit_us=3600 * S, expect_us=s * S) for s in (20, 20, 301))
         executor = cluster.placed(short)
         cluster.later(100 * S)
         cluster.done(executor, short, us=100 * S)
@@ -143,7 +142,7 @@ def test_what_is_expected_counts_in_place_of_a_generous_limit() -> None:
         cluster.later(101 * S)
         cluster.done(executor, other, us=101 * S)
         cluster.forget()
-        late = cluster.submit(name="fit", time_limit_us=3600 * S, expect_us=20 * S)
+        late = cluster.submit(name="fit", limit_us=3600 * S, expect_us=20 * S)
         cluster.nothing()
         assert cluster.explain(late)["why"].startswith("It is not started: it may take 100.1 s (as earlier calls did)")
         assert cluster.explain(long)["why"].startswith("It is not started: it may take 301 s (as expected)")
@@ -156,12 +155,12 @@ def test_what_is_expected_counts_in_place_of_a_generous_limit() -> None:
 def test_what_is_expected_counts_for_backfilling() -> None:
     """A large call waits for a node; what is expected to end before it begins runs there in spite of its limit."""
     with Cluster().node(cpus=2) as cluster:
-        running = cluster.submit(name="running", time_limit_us=60 * S)
+        running = cluster.submit(name="running", limit_us=60 * S)
         cluster.placed(running)
         large = cluster.submit(name="large", cpu=2)
-        cluster.submit(name="long", time_limit_us=3600 * S)
+        cluster.submit(name="long", limit_us=3600 * S)
         cluster.nothing()
-        short = cluster.submit(name="short", time_limit_us=3600 * S, expect_us=20 * S)
+        short = cluster.submit(name="short", limit_us=3600 * S, expect_us=20 * S)
         cluster.placed(short)
         assert cluster.explain(large)["state"] == "ready"
         cluster.forget()
@@ -169,10 +168,10 @@ def test_what_is_expected_counts_for_backfilling() -> None:
 
 def test_calls_that_turn_out_shorter_elsewhere_run_on_a_reserved_node_at_once() -> None:
     """Inner calls of the same function have shown it. Their executor gets the next of them, so nothing becomes free."""
-    fit: dict[str, Any] = {"name": "fit", "time_limit_us": 3600 * S, "expect_us": 3600 * S}
+    fit: dict[str, Any] = {"name": "fit", "limit_us": 3600 * S, "expect_us": 3600 * S}
     with Cluster().node(cpus=2).node() as cluster:
         first = Where(node=f"{0:032x}")
-        running, other = (cluster.submit(name=name, where=first, time_limit_us=60 * S) for name in ("running", "other"))
+        running, other = (cluster.submit(name=name, where=first, limit_us=60 * S) for name in ("running", "other"))
         cluster.placed(running)
         ending_now = cluster.placed(other)
         parent = cluster.placed(cluster.submit(name="parent", cpu=0))
@@ -227,7 +226,7 @@ def test_calls_that_end_sooner_than_thought_let_others_start() -> None:
 
 def test_late_calls_can_be_cancelled() -> None:
     with ending(10) as cluster:
-        late = cluster.submit(time_limit_us=20 * S)
+        late = cluster.submit(limit_us=20 * S)
         cluster.client_says(0, CancelRequested(late, False, False))
         cluster.forget()
         cluster.released(late)

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Fetch, StopExecutor
-from mpi_runtime.scheduler.protocol.events import METHOD, CancelRequested, EndAnnounced, KillRequested, Value
+from mpi_runtime.scheduler.protocol.events import (
+    CancelRequested,
+    EndAnnounced,
+    KillRequested,
+    MethodSpec,
+    RetrySpec,
+    Value,
+)
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched
 from tests.builders import LARGE, Cluster
 from tests.unit.scheduler.test_deadline import S, ending
@@ -24,13 +31,13 @@ def living(cluster: Cluster, **fields: Any) -> tuple[bytes, int]:
 
 def call(cluster: Cluster, actor: bytes, name: str, *arguments: bytes, client: int = 0, **fields: Any) -> bytes:
     """Call a method of this name."""
-    spec = cluster.spec(f"Actor.{name}", cpu=0, kind=METHOD, **fields)
+    spec = cluster.spec(f"Actor.{name}", cpu=0, kind=MethodSpec, **fields)
     return cluster.call(spec, *arguments, actor=actor, client=client)
 
 
 def train(cluster: Cluster, actor: bytes, *arguments: bytes, limit_s: int = 600, **fields: Any) -> bytes:
     """Call a method that says how long it may take."""
-    return call(cluster, actor, "train", *arguments, time_limit_us=limit_s * S, **fields)
+    return call(cluster, actor, "train", *arguments, limit_us=limit_s * S, **fields)
 
 
 def test_what_is_behind_it_waits_too_and_other_callers_do_not() -> None:
@@ -114,7 +121,7 @@ def test_an_end_that_is_announced_early_is_compared_with_what_waits_already() ->
 def test_tasks_that_wait_for_room_are_compared_with_an_end_that_is_announced_early() -> None:
     with ending(300) as cluster:
         cluster.placed(cluster.submit(name="other"))
-        late = cluster.submit(name="fit", time_limit_us=200 * S)
+        late = cluster.submit(name="fit", limit_us=200 * S)
         cluster.client_says(0, EndAnnounced())
         (note,) = cluster.notes
         assert note.startswith("calls of fit, each of which may take 200 s (its time_limit), are not started any more")
@@ -276,7 +283,7 @@ def test_killed_it_fails_what_waits() -> None:
 def test_a_call_that_is_to_be_run_again_is_compared_again() -> None:
     with ending(300) as cluster:
         actor, executor = living(cluster)
-        again = train(cluster, actor, limit_s=200, max_retries=1, retry_exceptions=True)
+        again = train(cluster, actor, limit_s=200, max_retries=1, retry=RetrySpec())
         cluster.placed(again)
         cluster.now += 150 * S
         cluster.returned(executor, again, Value(b"error", is_error=True), raised=True, us=150 * S)

@@ -139,7 +139,9 @@ def test_a_member_that_ends_the_part_of_another_is_refused() -> None:
         id = gang(cluster, 2)
         members = started(cluster, id, 2)
         cluster.done(members[1], id)
-        assert "a call ends that it does not have" in cluster.state.executors[members[1]].refusal
+        refusal = cluster.state.executors[members[1]].refusal
+        assert refusal is not None
+        assert "a call ends that it does not have" in refusal.why
         cluster.take(StopExecutor, 1)
         cluster.died(members[1], part_id(id, 1), "was killed")
         stopped(cluster, members[0])

@@ -161,7 +161,7 @@ def test_what_is_held_back_fails_too_when_it_can_never_run() -> None:
     cluster = Cluster()
     cluster.join(joined(0, 0, gpu(0), end_us=cluster.now + 1_000_000))
     with cluster:
-        late = cluster.submit(cpu=0, gpu=1, name="late", time_limit_us=2_000_000)
+        late = cluster.submit(cpu=0, gpu=1, name="late", limit_us=2_000_000)
         assert cluster.explain(late)["why"].startswith("It is not started: it may take 2 s")
         for _ in range(2):
             id = cluster.submit(cpu=0, gpu=1, max_retries=0, name="breaks")

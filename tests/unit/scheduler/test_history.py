@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Fetch
-from mpi_runtime.scheduler.protocol.events import Done, Returned, Titled, Value
+from mpi_runtime.scheduler.protocol.events import Done, RetrySpec, Returned, Titled, Value
 from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, RoomWanted, Spilled
 from tests.builders import DRIVER, Cluster
@@ -63,7 +63,7 @@ def test_a_report_says_what_each_call_had() -> None:
 
 def test_each_attempt_and_how_it_ended() -> None:
     with Cluster().node(cpus=1) as cluster:
-        id = cluster.submit(max_retries=1, retry_exceptions=True)
+        id = cluster.submit(max_retries=1, retry=RetrySpec())
         executor = cluster.placed(id)
         error = Value(b"error", is_error=True)
         cluster.client_says(executor, Returned(id, [error], 10, raised=True, start_us=5))

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mpi_runtime.scheduler.protocol.effects import Demand, Free, Item, Ready, ReadyStored
-from mpi_runtime.scheduler.protocol.events import METHOD, STREAMING, Consumed, Stored, Value, Yielded
+from mpi_runtime.scheduler.protocol.events import STREAMING, Consumed, MethodSpec, Stored, Value, Yielded
 from tests.builders import DRIVER, Cluster
 
 PLACE = Stored(0, 64, 1 << 20)
@@ -141,7 +141,7 @@ def test_methods_stream_too() -> None:
         executor = cluster.placed(actor)
         cluster.done(executor, actor)
         cluster.told(actor)
-        spec = cluster.spec("Actor.g", cpu=0, kind=METHOD, num_returns=STREAMING)
+        spec = cluster.spec("Actor.g", cpu=0, kind=MethodSpec, num_returns=STREAMING)
         call = cluster.call(spec, actor=actor)
         assert cluster.placed(call) == executor
         id = gives(cluster, executor, call, 0)

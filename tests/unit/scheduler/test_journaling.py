@@ -18,22 +18,21 @@ from mpi_runtime.scheduler.protocol.effects import (
     TakeBack,
 )
 from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
-    METHOD,
-    TASK,
+    ActorSpec,
     Call,
     CancelRequested,
     Done,
     EndAnnounced,
     JournalFailed,
     Kept,
+    MethodSpec,
     Put,
     Query,
     Released,
     Returned,
     Saved,
-    Spec,
     Stored,
+    TaskSpec,
     Value,
 )
 from mpi_runtime.scheduler.protocol.rank_events import (
@@ -45,6 +44,7 @@ from mpi_runtime.scheduler.protocol.rank_events import (
     TakenBack,
 )
 from mpi_runtime.scheduler.records.state import Effects
+from tests.builders import spec_of
 from tests.checks import executors as invariants
 
 DRIVER = 0
@@ -68,9 +68,11 @@ class Job:
         """What executors were sent."""
         self.scheduler.handle_rank(RankJoined(0, 0, "host0", [0], -1, 0, 0, {}, 1 << 30), self.now)
         self.scheduler.handle_rank(JobBegan(None, True, recalls), self.now)
-        self.tell(DRIVER, Spec(1, TASK, "f", b"code", 10_000, code=CODE), Spec(2, TASK, "g", b"code", 10_000))
-        self.tell(DRIVER, Spec(3, TASK, "pair", b"code", 10_000, num_returns=2, code=CODE, max_retries=3))
-        self.tell(DRIVER, Spec(4, ACTOR, "A", b"code", 10_000), Spec(5, METHOD, "A.m", b""))
+        self.tell(
+            DRIVER, spec_of(1, TaskSpec, "f", b"code", 10_000, code=CODE), spec_of(2, TaskSpec, "g", b"code", 10_000)
+        )
+        self.tell(DRIVER, spec_of(3, TaskSpec, "pair", b"code", 10_000, num_returns=2, code=CODE, max_retries=3))
+        self.tell(DRIVER, spec_of(4, ActorSpec, "A", b"code", 10_000), spec_of(5, MethodSpec, "A.m", b""))
 
     def tell(self, client: int, *events: Any) -> None:
         self.now += 1000
@@ -295,7 +297,11 @@ def test_an_executor_says_that_a_value_could_not_be_written() -> None:
 
 def test_before_the_end_of_the_job_an_actor_gives_back_what_it_has_not_begun_and_saves() -> None:
     job = Job(recalls=False)
-    job.tell(DRIVER, Spec(6, ACTOR, "Model", b"code", 10_000, code=CODE), Spec(7, METHOD, "Model.m", b"", code=CODE))
+    job.tell(
+        DRIVER,
+        spec_of(6, ActorSpec, "Model", b"code", 10_000, code=CODE),
+        spec_of(7, MethodSpec, "Model.m", b"", code=CODE),
+    )
     model = id_of(20)
     job.tell(DRIVER, Call(model, 6, b"p", digest=ARGS))
     job.started()
@@ -320,7 +326,11 @@ def test_before_the_end_of_the_job_an_actor_gives_back_what_it_has_not_begun_and
 
 def test_a_call_that_was_cancelled_while_it_is_taken_back_ends() -> None:
     job = Job(recalls=False)
-    job.tell(DRIVER, Spec(6, ACTOR, "Model", b"code", 10_000, code=CODE), Spec(7, METHOD, "Model.m", b"", code=CODE))
+    job.tell(
+        DRIVER,
+        spec_of(6, ActorSpec, "Model", b"code", 10_000, code=CODE),
+        spec_of(7, MethodSpec, "Model.m", b"", code=CODE),
+    )
     job.tell(DRIVER, Call(id_of(20), 6, b"p", digest=ARGS))
     job.started()
     job.tell(1, Done(id_of(20), b"", 500))

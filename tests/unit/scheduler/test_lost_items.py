@@ -144,5 +144,6 @@ def test_items_to_which_there_is_no_reference_are_forgotten(monkeypatch: pytest.
         last = yields(cluster, executor, call, 4)
         task = cluster.state.objects[call].task
         assert task is not None
-        assert task.items == {0: items[0], 4: last}
+        assert task.stream is not None
+        assert task.stream.items == {0: items[0], 4: last}
         cluster.forget()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mpi_runtime.scheduler.protocol.effects import Cancel
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, Call, CancelRequested
+from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, CancelRequested, MethodSpec
 from mpi_runtime.scheduler.protocol.ids import prefix_of
 from mpi_runtime.scheduler.protocol.limits import BACKOFF_US_MAX
 from tests.builders import DRIVER, Cluster
@@ -76,7 +76,7 @@ def test_calls_of_itself_that_end_with_an_actor_are_not_cancelled_as_well() -> N
         running = cluster.method(actor)
         assert cluster.placed(running) == executor
         waits = cluster.submit(name="never")
-        behind = child_of(cluster, running, 1, waits, actor=actor, kind=METHOD, cpu=0)
+        behind = child_of(cluster, running, 1, waits, actor=actor, kind=MethodSpec, cpu=0)
         cluster.forget()
         cluster.died(executor, running)
         assert cluster.told(running).code == "ActorDiedError"
@@ -155,7 +155,7 @@ def test_a_method_that_runs_is_not_interrupted() -> None:
         cluster.told(actor)
         parent, executor = running_parent(cluster, max_retries=0)
         cluster.held(executor, actor)
-        called = child_of(cluster, parent, 1, actor=actor, cpu=0, kind=METHOD)
+        called = child_of(cluster, parent, 1, actor=actor, cpu=0, kind=MethodSpec)
         assert cluster.placed(called) == keeper
         cluster.died(executor, parent)
         cluster.told(parent)
@@ -166,7 +166,7 @@ def test_a_method_that_runs_is_not_interrupted() -> None:
 def test_an_actor_that_is_being_created_ends_with_its_last_handle_and_not_as_a_cancelled_call() -> None:
     with Cluster().node(cpus=2) as cluster:
         parent, executor = running_parent(cluster, max_retries=0)
-        actor = child_of(cluster, parent, 1, kind=ACTOR)
+        actor = child_of(cluster, parent, 1, kind=ActorSpec)
         keeper = cluster.placed(actor)
         cluster.died(executor, parent)
         cluster.told(parent)

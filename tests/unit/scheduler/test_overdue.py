@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import IGNORED, Cancel, StopExecutor
-from mpi_runtime.scheduler.protocol.events import Began, Call, CancelRequested, Where
+from mpi_runtime.scheduler.protocol.events import Began, Call, CancelRequested, RetrySpec, Where
 from mpi_runtime.scheduler.protocol.ids import prefix_of
 from mpi_runtime.scheduler.protocol.limits import INTERRUPT_GRACE_US, LOOK_US
 from mpi_runtime.scheduler.protocol.rank_events import RankLost
 from tests.builders import DRIVER, Cluster
 
 LIMIT_US = 60_000_000
-LIMITED: dict[str, Any] = {"time_limit_us": LIMIT_US, "enforces_limit": True}
+LIMITED: dict[str, Any] = {"limit_us": LIMIT_US, "is_enforced": True}
 
 
 def begun(cluster: Cluster, **fields: Any) -> tuple[bytes, int]:
@@ -37,7 +37,7 @@ def ignored(cluster: Cluster) -> list[str]:
 
 def test_a_call_is_interrupted_when_its_time_is_over_and_not_before() -> None:
     with Cluster().node() as cluster:
-        call, executor = begun(cluster, max_retries=3, retry_exceptions=True)
+        call, executor = begun(cluster, max_retries=3, retry=RetrySpec())
         cluster.later(LIMIT_US - 1)
         cluster.nothing()
         cluster.later(1)
@@ -107,7 +107,7 @@ def test_a_call_that_does_not_end_then_loses_its_process() -> None:
 @pytest.mark.parametrize("dies", [False, True])
 def test_it_is_run_again_if_that_was_asked(dies: bool) -> None:
     with Cluster().node() as cluster:
-        call, executor = begun(cluster, max_retries=1, retry_exceptions=True, retries_timeouts=True)
+        call, executor = begun(cluster, max_retries=1, retry=RetrySpec(timeouts=True))
         cluster.later(LIMIT_US)
         cluster.one(Cancel)
         if dies:

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpi_runtime.scheduler.places.packing import Asked, arrange
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import STRATEGIES
 from mpi_runtime.scheduler.protocol.limits import UNIT
-from mpi_runtime.scheduler.protocol.resources import Pool, Request, copy_of, fits, take
+from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, fits, take
 
 
 def pools(*cpus: int) -> dict[int, Pool]:

@@ -4,7 +4,7 @@ import pytest
 
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import Effects
-from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, Query, RefusedError, Spec
+from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, Query, RefusedError, TaskSpec
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, RankLost
 from mpi_runtime.scheduler.recording import (
     MAGIC,
@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.recording import (
     Recording,
     replay,
 )
+from tests.builders import spec_of
 
 DRIVER = 0
 
@@ -28,7 +29,7 @@ def play(scheduler: Scheduler) -> None:
     scheduler.handle_rank(RankJoined(0, 0, "host0", [0, 1], -1, 0, 0, {}, 1 << 30), 1_000_000)
     scheduler.handle_rank(JobBegan(), 1_000_000)
     scheduler.decide(1_000_100)
-    events: list[ClientEvent] = [Spec(1, 0, "f", b"code", 10_000, max_retries=1)]
+    events: list[ClientEvent] = [spec_of(1, TaskSpec, "f", b"code", 10_000, max_retries=1)]
     events += [Call(id_of(number), 1, b"payload") for number in (1, 2)]
     scheduler.handle(DRIVER, events, 1_001_000)
     scheduler.decide(1_001_100)
@@ -111,8 +112,12 @@ def test_every_end_of_a_file_is_tolerated() -> None:
 def test_a_file_that_is_no_recording_is_refused() -> None:
     with pytest.raises(NotARecordingError, match="no recording of a job"):
         Recording(b"PK\3\4")
-    with pytest.raises(NotARecordingError, match="of another version"):
-        Recording(MAGIC.replace(b"1", b"2"))
+    assert MAGIC == b"mpi_runtime recording 2\n"
+    for number in (b"1", b"3"):
+        with pytest.raises(
+            NotARecordingError, match=r"of another version .* Read it with the version that has made it"
+        ):
+            Recording(recorded().replace(b"recording 2", b"recording " + number))
 
 
 def test_decisions_without_a_reason_are_not_recorded() -> None:

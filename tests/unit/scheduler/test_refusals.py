@@ -1,12 +1,13 @@
 """What clients may not say: an executor that does is ended, and the rest of the job is untouched."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.codec import BadFrameError
 from mpi_runtime.gpu.device import PROGRAM
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import ReadyFailed, StopExecutor
 from mpi_runtime.scheduler.protocol.events import (
     STREAMING,
@@ -23,25 +24,26 @@ from mpi_runtime.scheduler.protocol.events import (
     Returned,
     Spec,
     Stored,
+    TaskSpec,
     Titled,
     Value,
     Yielded,
 )
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched, FrameRefused, RankJoined, RankLost
-from tests.builders import DRIVER, UNIT, Cluster
+from tests.builders import DRIVER, UNIT, Cluster, spec_of
 from tests.checks import executors as invariants
 
 ID, OTHER = b"i" * 16, b"o" * 16
 LAST = b"\xff" * 16
-SPEC = Spec(77, 0, "g", b"", UNIT)
-MANY = Spec(78, 0, "many", b"", UNIT, num_returns=3)
+SPEC = spec_of(77, TaskSpec, "g", b"", UNIT)
+MANY = spec_of(78, TaskSpec, "many", b"", UNIT, num_returns=3)
 PLACE = Stored(0, 64, 100)
 
 
 def refusal(cluster: Cluster, executor: int) -> str:
     """What the executor was refused for; empty: it was not."""
-    found: str = cluster.state.executors[executor].refusal
-    return found.removeprefix("sent a frame that cannot be read: ")
+    found = cluster.state.executors[executor].refusal
+    return found.why.removeprefix("sent a frame that cannot be read: ") if found is not None else ""
 
 
 def say(cluster: Cluster, client: int, events: list[Any], ended: int | None = None) -> None:
@@ -59,7 +61,7 @@ WRONG: list[tuple[list[Any], str]] = [
     ([Put(ID, Value(b"", Stored(5, 0, 9)))], "there is no rank 5"),
     ([Put(ID, Value(b"", PLACE)), Put(OTHER, Value(b"", PLACE))], "another object lies at offset 64 of rank 0"),
     ([Returned(ID, [Value(b"", PLACE), Value(b"", PLACE)], 1)], "two values lie in one place"),
-    ([GroupRequested(ID, [BundleSpec(1)], "SOMEHOW", b"")], "'SOMEHOW' is not a strategy"),
+    ([GroupRequested(ID, [BundleSpec(Request(1))], "SOMEHOW", b"")], "'SOMEHOW' is not a strategy"),
     ([NamedActorRequested(1, "", "name", b"", False, Call(ID, 99, b""))], "only an actor can have a name"),
     ([SPEC, NamedActorRequested(1, "", "name", b"", False, Call(ID, 77, b""))], "only an actor can have a name"),
     ([SPEC, Call(ID, 77, b""), Consumed(ID, 3)], "items are taken of a call that yields none"),
@@ -169,7 +171,9 @@ def test_what_was_said_before_counts_and_nothing_after() -> None:
         assert ID in cluster.state.objects
         say(cluster, executor, [Done(first, b"value", 1)], ended=1)
         say(cluster, executor, [Put(OTHER, Value(b""))], ended=0)
-        assert cluster.state.executors[executor].refused_ends == 2
+        refused = cluster.state.executors[executor].refusal
+        assert refused is not None
+        assert refused.ends == 2
         assert OTHER not in cluster.state.objects
         assert cluster.state.executors[executor].assigned
         cluster.forget()
@@ -268,10 +272,10 @@ def test_what_ranks_cannot_say() -> None:
         Returned(ID, [], 1),
         Put(ID, Value(b"", Stored(0, -1, 1))),
         Put(ID, Value(b"", Stored(0, 0, 0))),
-        Spec(1, 3, "f", b""),
-        Spec(1, 0, "f", b"", cpu=-1),
-        Spec(1, 0, "f", b"", num_returns=100_001),
-        Spec(1, 0, "f", b"", num_returns=-3),
+        Spec(1, cast(Any, 3), "f", b""),
+        spec_of(1, TaskSpec, "f", b"", cpu=-1),
+        spec_of(1, TaskSpec, "f", b"", num_returns=100_001),
+        spec_of(1, TaskSpec, "f", b"", num_returns=-3),
         Yielded(ID, 1 << 62, OTHER, Value(b"")),
         Consumed(ID, (1 << 62) + 1),
         GroupRequested(ID, [], "PACK", b""),
@@ -294,8 +298,8 @@ def test_junk_is_not_decoded(junk: bytes) -> None:
         Query(7, 5, b""),  # type: ignore[arg-type]
         Query(7, "nodes", "text"),  # type: ignore[arg-type]
         NamedActorRequested(7, 123, "name", b"", False, Call(ID, 1, b"")),  # type: ignore[arg-type]
-        GroupRequested(ID, [BundleSpec(-1)], "PACK", b"", "", "name", 7),
-        GroupRequested(ID, [BundleSpec(-1)], "PACK", b""),
+        GroupRequested(ID, [BundleSpec(Request(-1))], "PACK", b"", "", "name", 7),
+        GroupRequested(ID, [BundleSpec(Request(-1))], "PACK", b""),
     ],
 )
 def test_a_question_that_would_not_be_decoded_is_refused_before_it_is_sent(question: Any) -> None:
@@ -309,7 +313,7 @@ def test_a_question_that_would_not_be_decoded_is_refused_before_it_is_sent(quest
 def test_scattered_arguments_need_a_gang_and_an_object_for_each_rank(ranks: int) -> None:
     with Cluster().node(cpus=4) as cluster:
         executor = cluster.placed(cluster.submit())
-        spec = cluster.spec(ranks=ranks)
+        spec = cluster.spec(ranks=ranks) if ranks else cluster.spec()
         say(cluster, executor, [spec, Call(ID, spec.id, b"", (OTHER, LAST), scattered=1)])
         assert "scattered arguments" in refusal(cluster, executor)
         assert ID not in cluster.state.objects

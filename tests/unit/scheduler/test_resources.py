@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import StartExecutor
 from mpi_runtime.scheduler.protocol.limits import UNIT
-from mpi_runtime.scheduler.protocol.resources import Pool, Request, choose_gpus, fits, give_back, take
+from mpi_runtime.scheduler.protocol.resources import Pool, choose_gpus, fits, give_back, take
 from mpi_runtime.scheduler.records.index import Index
 from mpi_runtime.scheduler.records.records import Node
 from tests.builders import Cluster

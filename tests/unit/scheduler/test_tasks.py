@@ -1,7 +1,7 @@
 """Calls from submission to their end."""
 
 from mpi_runtime.scheduler.protocol.effects import Free, Ready, ReadyError, ReadyFailed, ReadyStored
-from mpi_runtime.scheduler.protocol.events import Call, Stored, Value
+from mpi_runtime.scheduler.protocol.events import Call, RetrySpec, Stored, Value
 from tests.builders import LARGE, Cluster
 
 
@@ -84,7 +84,7 @@ def test_a_stored_error_of_several_values_is_freed_once() -> None:
 
 def test_a_call_that_raises_is_retried_if_asked() -> None:
     with Cluster().node() as cluster:
-        id = cluster.submit(max_retries=1, retry_exceptions=True)
+        id = cluster.submit(max_retries=1, retry=RetrySpec())
         executor = cluster.placed(id)
         cluster.returned(executor, id, Value(b"", Stored(0, 0, LARGE), is_error=True), raised=True)
         assert cluster.one(Free).offsets == [0]

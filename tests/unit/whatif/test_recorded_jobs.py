@@ -3,15 +3,14 @@
 import pytest
 
 from mpi_runtime.scheduler.protocol.events import (
-    ACTOR,
     DRIVER,
-    METHOD,
-    TASK,
+    ActorSpec,
     Blocked,
     Call,
     Done,
+    MethodSpec,
     Released,
-    Spec,
+    TaskSpec,
     Unblocked,
 )
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES
@@ -22,6 +21,7 @@ from mpi_runtime.whatif import virtual_cluster
 from mpi_runtime.whatif.recorded_calls import read_job
 from mpi_runtime.whatif.recorded_jobs import FORK_US, Job
 from mpi_runtime.whatif.virtual_cluster import Shape, VirtualCluster, Work, asked
+from tests.builders import spec_of
 
 S = 1_000_000
 Entries = list[ClientSaid | RankSaid | Decided]
@@ -71,7 +71,7 @@ def test_a_job_on_one_node_tells_how_long_it_takes_on_more(monkeypatch: pytest.M
 
 
 def test_arguments_and_what_a_driver_waits_for_are_waited_for() -> None:
-    first = Spec(1, TASK, "first", b"", UNIT)
+    first = spec_of(1, TaskSpec, "first", b"", UNIT)
     entries: Entries = [
         joined(1),
         ClientSaid(0, DRIVER, [first, Call(id_of(1), 1, b""), Call(id_of(2), 1, b"")]),
@@ -90,7 +90,7 @@ def test_arguments_and_what_a_driver_waits_for_are_waited_for() -> None:
 
 def test_a_call_that_waits_for_its_own_calls_lends_its_cpu() -> None:
     """The outer call works a second, submits two calls of three seconds, waits for them, and works another one."""
-    specs = [Spec(1, TASK, "outer", b"", UNIT), Spec(2, TASK, "inner", b"", UNIT)]
+    specs = [spec_of(1, TaskSpec, "outer", b"", UNIT), spec_of(2, TaskSpec, "inner", b"", UNIT)]
     entries: Entries = [
         joined(1),
         ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b"")]),
@@ -106,7 +106,7 @@ def test_a_call_that_waits_for_its_own_calls_lends_its_cpu() -> None:
 
 def test_who_has_submitted_a_call_is_told_by_the_order_and_not_by_clocks() -> None:
     """An executor reports an end late, so the next call seems to start after its own submissions."""
-    specs = [Spec(1, TASK, "outer", b"", UNIT), Spec(2, TASK, "inner", b"", UNIT)]
+    specs = [spec_of(1, TaskSpec, "outer", b"", UNIT), spec_of(2, TaskSpec, "inner", b"", UNIT)]
     entries: Entries = [
         joined(1),
         ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), Call(id_of(2), 1, b"")]),
@@ -122,7 +122,7 @@ def test_who_has_submitted_a_call_is_told_by_the_order_and_not_by_clocks() -> No
 
 
 def test_methods_of_an_actor_run_one_after_the_other_wherever_it_is() -> None:
-    specs = [Spec(1, ACTOR, "Actor", b"", UNIT), Spec(2, METHOD, "Actor.method", b"")]
+    specs = [spec_of(1, ActorSpec, "Actor", b"", UNIT), spec_of(2, MethodSpec, "Actor.method", b"")]
     methods = [Call(id_of(10 + n), 2, b"", actor=id_of(1)) for n in range(5)]
     entries: Entries = [
         joined(4),
@@ -135,7 +135,7 @@ def test_methods_of_an_actor_run_one_after_the_other_wherever_it_is() -> None:
 
 
 def test_what_has_not_ended_is_left_out_and_said() -> None:
-    specs = [Spec(1, TASK, "first", b"", UNIT)]
+    specs = [spec_of(1, TaskSpec, "first", b"", UNIT)]
     entries: Entries = [
         joined(1),
         ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), Call(id_of(2), 1, b"")]),
@@ -152,9 +152,9 @@ def test_what_has_not_ended_is_left_out_and_said() -> None:
 def test_an_actor_keeps_its_cpu_until_it_is_released(is_released: bool) -> None:
     """Three calls of two seconds beside an actor that is made in one and has two calls of one second."""
     specs = [
-        Spec(1, ACTOR, "Actor", b"", UNIT, held_cpu=UNIT),
-        Spec(2, METHOD, "m", b""),
-        Spec(3, TASK, "f", b"", UNIT),
+        spec_of(1, ActorSpec, "Actor", b"", UNIT, held_cpu=UNIT),
+        spec_of(2, MethodSpec, "m", b""),
+        spec_of(3, TaskSpec, "f", b"", UNIT),
     ]
     methods = [Call(id_of(10 + n), 2, b"", actor=id_of(1)) for n in range(2)]
     tasks = [Call(id_of(20 + n), 3, b"") for n in range(3)]
@@ -173,8 +173,8 @@ def test_an_actor_keeps_its_cpu_until_it_is_released(is_released: bool) -> None:
 def test_custom_resources_bound_it_too() -> None:
     """Four calls of a second with a licence each, and an actor that keeps one of three until the end."""
     specs = [
-        Spec(1, ACTOR, "Actor", b"", UNIT, custom={"licence": UNIT}),
-        Spec(3, TASK, "f", b"", UNIT, custom={"licence": UNIT, "node:host": 1}),
+        spec_of(1, ActorSpec, "Actor", b"", UNIT, custom={"licence": UNIT}),
+        spec_of(3, TaskSpec, "f", b"", UNIT, custom={"licence": UNIT, "node:host": 1}),
     ]
     calls = [Call(id_of(10 + n), 3, b"") for n in range(4)]
     ranks = RankJoined(0, 0, "host", [], 8 * UNIT, 0, 0, {"licence": 3 * UNIT, "node:host": UNIT}, 1 << 30)
@@ -192,7 +192,7 @@ def test_custom_resources_bound_it_too() -> None:
 
 
 def test_what_an_actor_leaves_no_room_for_never_runs() -> None:
-    specs = [Spec(1, ACTOR, "Actor", b"", UNIT, held_cpu=UNIT), Spec(3, TASK, "f", b"", UNIT)]
+    specs = [spec_of(1, ActorSpec, "Actor", b"", UNIT, held_cpu=UNIT), spec_of(3, TaskSpec, "f", b"", UNIT)]
     entries: Entries = [
         joined(2),
         ClientSaid(0, DRIVER, [*specs, Call(id_of(1), 1, b""), Call(id_of(2), 3, b"")]),

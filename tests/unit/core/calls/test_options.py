@@ -10,9 +10,9 @@ from mpi_runtime.core.calls import options, specs
 from mpi_runtime.core.calls.placement_groups import placement_group
 from mpi_runtime.core.calls.remote_function import RemoteFunction
 from mpi_runtime.errors.arguments import AMOUNT_MIN
-from mpi_runtime.scheduler.protocol.events import ACTOR, METHOD, TASK
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.events import ActorSpec, MethodSpec, TaskSpec, TimeSpec
 from mpi_runtime.scheduler.protocol.limits import UNIT
-from mpi_runtime.scheduler.protocol.resources import request_of
 
 
 def check(**given: Any) -> None:
@@ -126,9 +126,9 @@ def test_actors_have_no_options_of_calls() -> None:
 
 def test_defaults_of_tasks() -> None:
     spec = specs.task_spec("f", b"code", {})
-    assert (spec.kind, spec.name, spec.function) == (TASK, "f", b"code")
-    assert (spec.cpu, spec.gpu, spec.memory, spec.custom) == (UNIT, 0, 0, {})
-    assert (spec.num_returns, spec.max_retries, spec.retry_exceptions) == (1, 3, False)
+    assert (spec.kind, spec.name, spec.function) == (TaskSpec(), "f", b"code")
+    assert spec.asks == Request(UNIT)
+    assert (spec.num_returns, spec.max_retries, spec.retry, spec.gang, spec.time) == (1, 3, None, None, None)
     nones = dict.fromkeys(options.TASK_OPTIONS)
     assert specs.task_spec("f", b"code", nones).id == spec.id
 
@@ -136,15 +136,15 @@ def test_defaults_of_tasks() -> None:
 def test_amounts_are_whole_units() -> None:
     needs = {"num_cpus": 0.1, "num_gpus": 1 / 3, "resources": {"a": 0.2, "b": 0}, "memory": 2.5}
     spec = specs.task_spec("f", b"", needs)
-    assert (spec.cpu, spec.gpu, spec.custom, spec.memory) == (1000, 3333, {"a": 2000}, 2)
+    assert spec.asks == Request(1000, 3333, 2, (("a", 2000),))
 
 
 def test_an_actor_keeps_its_cpu_only_if_it_asked_for_it() -> None:
     by_default = specs.actor_spec("A", b"", {})
-    assert (by_default.kind, by_default.cpu, by_default.held_cpu) == (ACTOR, UNIT, 0)
+    assert (by_default.kind, by_default.asks) == (ActorSpec(), Request(UNIT))
     asked = specs.actor_spec("A", b"", {"num_cpus": 2})
-    assert (asked.cpu, asked.held_cpu) == (2 * UNIT, 2 * UNIT)
-    assert specs.actor_spec("A", b"", {"num_cpus": 1}).held_cpu == UNIT
+    assert (asked.kind, asked.asks) == (ActorSpec(held_cpu=2 * UNIT), Request(2 * UNIT))
+    assert specs.actor_spec("A", b"", {"num_cpus": 1}).kind == ActorSpec(held_cpu=UNIT)
 
 
 def test_ids_are_of_the_content() -> None:
@@ -164,7 +164,13 @@ def test_ids_are_of_the_content() -> None:
 
 def test_methods() -> None:
     spec = specs.method("A.f", {"num_returns": 3}, {}).spec
-    assert (spec.kind, spec.name, spec.num_returns, spec.cpu, spec.max_retries) == (METHOD, "A.f", 3, 0, 0)
+    assert (spec.kind, spec.name, spec.num_returns, spec.asks, spec.max_retries) == (
+        MethodSpec(),
+        "A.f",
+        3,
+        Request(),
+        0,
+    )
 
 
 def test_a_methods_own_options_go_before_its_actors() -> None:
@@ -172,7 +178,7 @@ def test_a_methods_own_options_go_before_its_actors() -> None:
         return specs.method("A.f", own, actor)
 
     def facts(method: specs.Method) -> tuple[int, int, bool]:
-        return method.spec.num_returns, method.spec.max_retries, method.spec.retry_exceptions
+        return method.spec.num_returns, method.spec.max_retries, method.spec.retry is not None
 
     assert facts(method({}, {})) == (1, 0, False)
     assert facts(method({}, {"max_task_retries": -1})) == (1, -1, False)
@@ -180,7 +186,8 @@ def test_a_methods_own_options_go_before_its_actors() -> None:
     assert facts(own) == (2, 0, False)
     changed = specs.changed("A.f", own, {"retry_exceptions": [KeyError], "max_task_retries": 3})
     assert facts(changed) == (2, 3, True)
-    assert pickle.loads(changed.spec.retry_only) == (KeyError,)
+    assert changed.spec.retry is not None
+    assert pickle.loads(changed.spec.retry.only) == (KeyError,)
     back = {"retry_exceptions": False, "max_task_retries": 0}
     assert specs.changed("A.f", changed, back) == own
     renamed = specs.changed("A.f", own, {"name": "other"})
@@ -199,27 +206,23 @@ def test_sizes(value: Any, size: int) -> None:
 def test_options_for_gpus() -> None:
     given = {"num_gpus": 0.5, "accelerator_type": "H100", "gpu_memory": "10GB", "resources": {"a": 1}}
     check(**given)
-    spec = specs.task_spec("f", b"", given)
-    assert (spec.gpu, spec.gpu_memory) == (UNIT // 2, 10**10)
-    assert spec.custom == {"a": UNIT, "accelerator_type:H100": 10}
-    request = request_of(spec)
+    request = specs.task_spec("f", b"", given).asks
+    assert request == Request(UNIT, UNIT // 2, 0, (("a", UNIT), ("accelerator_type:H100", 10)), 10**10)
     assert request.types == ("H100",)
     assert str(request) == "1 CPU, 0.5 GPU of type H100, 10000000000 bytes of GPU memory, 1 of 'a'"
-    assert (
-        str(request_of(specs.task_spec("f", b"", {"accelerator_type": "L4"})))
-        == "1 CPU, 0.001 of 'accelerator_type:L4'"
-    )
-    alone = request_of(specs.task_spec("f", b"", {"accelerator_type": "L4", "gpu_memory": 5}))
+    assert str(specs.task_spec("f", b"", {"accelerator_type": "L4"}).asks) == "1 CPU, 0.001 of 'accelerator_type:L4'"
+    alone = specs.task_spec("f", b"", {"accelerator_type": "L4", "gpu_memory": 5}).asks
     assert str(alone) == "1 CPU, 5 bytes of GPU memory on a GPU of type L4"
     stated = {"accelerator_type": "L4", "resources": {"accelerator_type:L4": 0.5}}
-    assert specs.task_spec("f", b"", stated).custom == {"accelerator_type:L4": UNIT // 2}
+    assert specs.task_spec("f", b"", stated).asks.custom == (("accelerator_type:L4", UNIT // 2),)
 
 
 @pytest.mark.parametrize("name", ["time_limit", "expect"])
 def test_times_are_in_seconds(name: str) -> None:
     check(**{name: 600})
-    found = [getattr(specs.task_spec("f", b"", {name: given}), f"{name}_us") for given in (0.5, None, 1e300)]
-    assert found == [500_000, 0, 2**62]
+    made = TimeSpec if name == "time_limit" else lambda us: TimeSpec(expect_us=us)
+    found = [specs.task_spec("f", b"", {name: given}).time for given in (0.5, None, 1e300)]
+    assert found == [made(500_000), None, made(2**62)]
     for wrong in (0, -1, float("inf"), float("nan"), 1e-9):
         with pytest.raises(ValueError, match=f"{name} must be"):
             check(**{name: wrong})
@@ -227,7 +230,7 @@ def test_times_are_in_seconds(name: str) -> None:
         with pytest.raises(TypeError, match=f"{name} must be a number"):
             check(**{name: wrong_type})
     method = specs.method("A.f", {"time_limit": 0.5}, {})
-    assert method.spec.time_limit_us == 500_000
-    assert specs.changed("A.f", method, {"time_limit": 2}).spec.time_limit_us == 2_000_000
+    assert method.spec.time == TimeSpec(500_000)
+    assert specs.changed("A.f", method, {"time_limit": 2}).spec.time == TimeSpec(2_000_000)
     with pytest.raises(ValueError, match="'time_limit' for actors"):
         options.check({"time_limit": 1}, options.ACTOR_OPTIONS, "actors")

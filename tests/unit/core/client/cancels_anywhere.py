@@ -35,7 +35,17 @@ from mpi_runtime.core.executor import cancels as executor_cancels
 from mpi_runtime.core.executor.cancels import Cancels
 from mpi_runtime.core.objects import serialize
 from mpi_runtime.scheduler.protocol.effects import Ready, ReadyStored
-from mpi_runtime.scheduler.protocol.events import STREAMING, TASK, Blocked, Call, Held, Put, Released, Spec, Unblocked
+from mpi_runtime.scheduler.protocol.events import (
+    STREAMING,
+    Blocked,
+    Call,
+    Held,
+    Put,
+    Released,
+    Spec,
+    TaskSpec,
+    Unblocked,
+)
 from mpi_runtime.scheduler.protocol.ids import attempt_of, return_ids
 from tests.unit.core.client.test_client import Peer, both, put, submit
 
@@ -121,7 +131,7 @@ def test_a_cancel_anywhere_in_a_wait_leaves_no_call_that_waits(
 def asks(client: Client, count: int) -> None:
     """Submit a call with so many values."""
     submitting.submit(
-        client, Call(client.scopes.next_ids(max(1, count)), 1, b""), Spec(1, TASK, "f", b"", num_returns=count)
+        client, Call(client.scopes.next_ids(max(1, count)), 1, b""), Spec(1, TaskSpec(), "f", b"", num_returns=count)
     )
 
 

@@ -30,7 +30,6 @@ from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.scheduler.protocol.effects import Ready, ReadyElsewhere, ReadyError, ReadyFailed
 from mpi_runtime.scheduler.protocol.events import (
     STREAMING,
-    TASK,
     Blocked,
     Call,
     Held,
@@ -39,6 +38,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Released,
     Spec,
     SubscriptionRequested,
+    TaskSpec,
     Unblocked,
 )
 from tests.helpers import ROOT, wait_until, wait_until_in_client
@@ -115,7 +115,7 @@ def both() -> Iterator[tuple[Client, Peer]]:
 
 def submit(client: Client, *arguments: bytes) -> ObjectRef[Any]:
     call = Call(client.scopes.next_ids(1), 1, b"", arguments)
-    ref: ObjectRef[Any] = submitting.submit(client, call, Spec(1, TASK, "f", b""))
+    ref: ObjectRef[Any] = submitting.submit(client, call, Spec(1, TaskSpec(), "f", b""))
     return ref
 
 
@@ -199,7 +199,7 @@ def test_the_last_of_a_burst_is_not_left_behind(both: tuple[Client, Peer]) -> No
 def test_a_spec_is_said_once(both: tuple[Client, Peer]) -> None:
     client, peer = both
     for _ in range(3):
-        client.register(Spec(5, TASK, "f", b""))
+        client.register(Spec(5, TaskSpec(), "f", b""))
     assert [type(message) for message in peer.rest()] == [Spec]
 
 
@@ -558,7 +558,7 @@ def put_in_thread(client: Client, peer: Peer, *answer: Any) -> Allocate:
 
 def test_a_large_error_on_another_host_ends_a_stream_as_an_error(both: tuple[Client, Peer]) -> None:
     client, peer = both
-    spec = Spec(2, TASK, "g", b"", num_returns=STREAMING)
+    spec = Spec(2, TaskSpec(), "g", b"", num_returns=STREAMING)
     stream: ObjectRefGenerator[Any] = submitting.submit(client, Call(client.scopes.next_ids(1), 2, b""), spec)
     peer.say(ReadyElsewhere(stream.completed().binary()))
     assert next(stream) is stream.completed()

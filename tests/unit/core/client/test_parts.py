@@ -25,7 +25,6 @@ from mpi_runtime.scheduler.protocol.effects import (
 )
 from mpi_runtime.scheduler.protocol.events import (
     BLOCKED_IDS_MAX,
-    TASK,
     Blocked,
     Call,
     CancelRequested,
@@ -38,6 +37,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Spec,
     Stored,
     SubscriptionRequested,
+    TaskSpec,
     Unblocked,
     Value,
 )
@@ -224,7 +224,7 @@ def test_a_call_is_cancelled_with_its_items(client: Parts) -> None:
 def test_calls_come_with_the_values_in_their_frame_or_with_those_that_are_here(client: Parts) -> None:
     client.outgoing.adopt(B)
     client.arrivals.take([Ready(B, b"here")])
-    spec, call = Spec(1, TASK, "f", b""), Call(C, 1, b"", (A, B))
+    spec, call = Spec(1, TaskSpec(), "f", b""), Call(C, 1, b"", (A, B))
     assert not client.feed.is_ready()
     client.arrivals.take([spec, Ready(A, b"in the frame"), call])
     assert client.feed.is_ready()

@@ -7,7 +7,7 @@ import pytest
 
 from mpi_runtime.core.executor import results as module
 from mpi_runtime.core.executor.results import Results
-from mpi_runtime.scheduler.protocol.events import TASK, Call, Returned, Spec
+from mpi_runtime.scheduler.protocol.events import Call, Returned, Spec, TaskSpec
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def results() -> Results:
 
 def traced(results: Results, text: str) -> bool:
     """Whether an error with this text has its traceback."""
-    return "Error" in results._trace(Spec(1, TASK, "f", b""), ValueError(text), text)
+    return "Error" in results._trace(Spec(1, TaskSpec(), "f", b""), ValueError(text), text)
 
 
 def test_the_first_errors_of_a_kind_have_tracebacks(results: Results) -> None:
@@ -48,7 +48,7 @@ def test_the_end_of_a_spent_gang_is_reported_with_errors_inside_the_value() -> N
     setup, request = SimpleNamespace(rank=0, hostname=""), SimpleNamespace(gpu_ids=(), devices=(), variables={})
     found = Results(cast(Any, client), cast(Any, SimpleNamespace(attempts={})), setup, request, lambda spec: None)  # type: ignore[arg-type]
     found.ends_gang = True
-    found.ended(Spec(1, TASK, "f", b""), Call(b"c" * 16, 1, b"", digest=b"d"), 0, None)
+    found.ended(Spec(1, TaskSpec(), "f", b""), Call(b"c" * 16, 1, b"", digest=b"d"), 0, None)
     (end,) = sent
     assert isinstance(end, Returned)
     assert (end.ends_gang, end.has_errors) == (True, True)
