@@ -17,6 +17,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from mpi_runtime.scheduler.protocol.questions import ClientQuestion
+
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Limit = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
@@ -455,11 +457,10 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
 
 
 class Query(Struct, array_like=True, tag=12, gc=False):
-    """A client asks about the state: `what` names a function of `answers/why_waiting.py`."""
+    """A client asks about the state."""
 
     request: Number
-    what: str
-    id: bytes = b""
+    question: ClientQuestion
 
 
 class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):

@@ -17,6 +17,7 @@ from mpi_runtime.batch.run.events import LOOK_S, Setting, is_doubtful
 from mpi_runtime.batch.run.starts import Starts
 from mpi_runtime.errors import TaskCancelledError
 from mpi_runtime.extend import Outcome, ask
+from mpi_runtime.scheduler.protocol.questions import RunningCalls
 
 IDLE_S = 60.0
 """How long nothing runs in any job until a coordinator gives up, though commands wait for room."""
@@ -189,7 +190,7 @@ class Ends(Starts):
     def withdraw(self, names: list[str]) -> None:
         """Take back commands that have not begun, so that they are submitted as they are now, or held."""
         self._journal.controlled([name for name in names if name in self.paused], "pause")
-        running = {id for id, _, _ in ask("running")}
+        running = {one.id for one in ask(RunningCalls())}
         for name in names:
             number = self._given.get(name, 0)
             one = self._running.get(number)

@@ -26,6 +26,7 @@ from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.batch.show.live import Live
 from mpi_runtime.extend import Outcome, ask, when_done
 from mpi_runtime.files.claim import Claim
+from mpi_runtime.scheduler.protocol.questions import RunningCalls
 
 TURN_S = 0.5
 """Seconds between turns of a job that runs a batch with others."""
@@ -224,7 +225,7 @@ class Commands:
         self._expired_s = time.monotonic()
         now_s = time.time() - EXPIRED_S
         late = [one for one in self._running.values() if 0 < one.until_s < now_s]
-        begun = {id for id, _, _ in ask("running")} if late else set()
+        begun = {one.id for one in ask(RunningCalls())} if late else set()
         self._return(one for one in late if one.ref.binary() not in begun)
 
     def _return(self, commands: Iterable[Running]) -> None:

@@ -24,6 +24,7 @@ from mpi_runtime.batch.run.ends import Ends
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
 from mpi_runtime.batch.show.overview import duration, in_lines, overview
 from mpi_runtime.extend import ask
+from mpi_runtime.scheduler.protocol.questions import Late, RunningCalls
 from mpi_runtime.slurm.commands import SlurmError
 
 PROGRESS_S = 10.0
@@ -145,32 +146,32 @@ class BatchRun(Ends):
         if time.monotonic() - self._looked_s < events.LOOK_S or not self._running:
             return
         self._looked_s = time.monotonic()
-        running = ask("running")
-        for id, host, for_us in running:
-            if id in self._names:
-                self._journal.placed(self._names[id], host, time.time() - for_us / 1e6)
+        running = ask(RunningCalls())
+        for one in running:
+            if one.id in self._names:
+                self._journal.placed(self._names[one.id], one.host, time.time() - one.for_us / 1e6)
         if not running and self._stream is None and not self.is_late:
             self._end_if_nothing_can_start()
 
     def _end_if_nothing_can_start(self) -> None:
         """End the batch if nothing runs and each remaining command takes longer than the rest of the job's time."""
-        found = ask("late")
-        if sum(count for _, count, _ in found["calls"]) < len(self._running):
+        found = ask(Late())
+        if sum(one.calls for one in found.functions) < len(self._running):
             return
         if not self._running.keys() >= {*self._given.values()}:
             self._return(self._running.values())  # another job may have the time, and this one for others
             return
-        name, _, least_us = min(found["calls"], key=lambda one: one[2])
-        end_s = found["end_us"] / 1e6
+        least = min(found.functions, key=lambda one: one.each_us)
+        end_s = found.end_us / 1e6
         self.is_late = True
-        self.is_hopeless = least_us / 1e6 > end_s - self._start_s
+        self.is_hopeless = least.each_us / 1e6 > end_s - self._start_s
         later = "the same line continues later"
         if self.is_hopeless:
             whole = duration(end_s - self._start_s)
             later = f"that was {whole} when this run began: have a longer job, or shorter limits"
         self._say(
-            f"nothing that is left can end before the job does: {name} may take {duration(least_us / 1e6)}, and "
-            f"{duration(end_s - time.time())} are left; {later}"
+            f"nothing that is left can end before the job does: {least.name} may take {duration(least.each_us / 1e6)}, "
+            f"and {duration(end_s - time.time())} are left; {later}"
         )
         self._stop()
 
@@ -189,7 +190,7 @@ class BatchRun(Ends):
         elif what == events.LATE:
             self.is_late = True
             self._say("SIGTERM or the end of the job's time: ending what runs; the same line continues later")
-            running = {id for id, _, _ in ask("running")}
+            running = {one.id for one in ask(RunningCalls())}
             self._stop(running)
             self._ends_s = time.monotonic() + events.DRAIN_S
         elif what == END_OF_LINES:

@@ -20,6 +20,7 @@ from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.coordinator_run import Sharing, work_of
 from mpi_runtime.batch.run.events import TURN_S, Commands, Setting
 from mpi_runtime.extend import ask
+from mpi_runtime.scheduler.protocol.questions import RunningCalls
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.util.streams import together
 
@@ -186,7 +187,7 @@ class Starts(Commands):
 
     def _share(self) -> None:
         """From now on all jobs get their part of the commands. What runs here, or soon will, stays here."""
-        running = {id for id, _, _ in ask("running")}
+        running = {one.id for one in ask(RunningCalls())}
         nodes = tuple(node_resources())
         works: dict[int, Work] = {}
         ahead_s = 0.0
