@@ -57,6 +57,15 @@ def reply_to(question: Question[object], answer: Callable[[Question[object]], ob
         return Reply(f"{error}" or type(error).__name__, NOTHING)
 
 
+def _send(visitor: socket.socket, reply: Reply) -> None:
+    data = msgspec.msgpack.encode(reply)
+    if len(data) > ANSWER_BYTES_MAX:
+        data = msgspec.msgpack.encode(Reply(TOO_LARGE, NOTHING))
+    with contextlib.suppress(OSError):  # it may have closed the connection
+        visitor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(data) + 4096)
+        visitor.sendall(data)  # it fits into the buffer of a new connection
+
+
 class Window:
     """A socket that answers as long as the job runs."""
 
@@ -106,22 +115,17 @@ class Window:
         try:
             data = visitor.recv(QUESTION_BYTES_MAX)
             question = _question.decode(data) if data else None
-        except (OSError, msgspec.MsgspecError):  # it has closed the connection, or is not a program of ours
-            self._drop(descriptor)
-            return
+        except msgspec.ValidationError as error:
+            problem = f"the job cannot read the question ({error}): is the asker one of another version?"
+            _send(visitor, Reply(problem, NOTHING))
+            question = None
+        except (OSError, msgspec.DecodeError):  # it has closed the connection, or is not a program of ours
+            question = None
         if isinstance(question, Watch):
             return
         if question is not None:
-            self._reply(visitor, question)
+            _send(visitor, reply_to(question, self._answer))
         self._drop(descriptor)
-
-    def _reply(self, visitor: socket.socket, question: Question[object]) -> None:
-        data = msgspec.msgpack.encode(reply_to(question, self._answer))
-        if len(data) > ANSWER_BYTES_MAX:
-            data = msgspec.msgpack.encode(Reply(TOO_LARGE, NOTHING))
-        with contextlib.suppress(OSError):  # it may have closed the connection
-            visitor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(data) + 4096)
-            visitor.sendall(data)  # it fits into the buffer of a new connection
 
     def _drop(self, descriptor: int) -> None:
         visitor = self._visitors.pop(descriptor)
@@ -132,7 +136,7 @@ class Window:
         """Close the socket. If the program has ended the job, those who watch get the final state first."""
         for descriptor in list(self._visitors):
             if has_ended:
-                self._reply(self._visitors[descriptor], Glance())
+                _send(self._visitors[descriptor], reply_to(Glance(), self._answer))
             self._drop(descriptor)
         if self._socket is not None:
             self._poller.remove(self._socket)
