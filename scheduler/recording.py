@@ -20,7 +20,7 @@ from mpi_runtime.scheduler.protocol.events import ClientEvent, RefusedError
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent
 
-MAGIC = b"mpi_runtime recording 1\n"
+MAGIC = b"mpi_runtime recording 2\n"
 """The first bytes of a recording; the number changes with the format."""
 LENGTH_BYTES = 4
 DIGEST_BYTES = 16

@@ -38,7 +38,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     ObjectEntry,
     TaskEntry,
     WorkerEntry,
-)  # fmt: skip
+)
 from mpi_runtime.scheduler.protocol.past import Past, Runs
 
 A = TypeVar("A")

@@ -22,7 +22,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     NodeStore,
     ObjectEntry,
     TaskEntry,
-)  # fmt: skip
+)
 from mpi_runtime.scheduler.protocol.past import PastMoves, PastRuns, Runs, titled
 from mpi_runtime.scheduler.protocol.questions import A, Explanation, Question, decoded
 
