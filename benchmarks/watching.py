@@ -55,7 +55,7 @@ def used(head: int) -> float:
 def turn(pid: int, head: int, took_s: float, is_open: bool) -> tuple[float, float]:
     """Return the share of a core that the head used in a turn, and the calls that ended each second."""
     seen = Watching(pid)
-    calls, begin_s, begin = seen.facts.glance["counts"]["ran"], time.monotonic(), used(head)
+    calls, begin_s, begin = seen.facts.glance.counts.ran, time.monotonic(), used(head)
     end_s = begin_s + took_s
     while (left_s := end_s - time.monotonic()) > 0:
         time.sleep(min(1.0, left_s))
@@ -64,7 +64,7 @@ def turn(pid: int, head: int, took_s: float, is_open: bool) -> tuple[float, floa
             seen.document()
     share = (used(head) - begin) / (time.monotonic() - begin_s)
     seen.sample()
-    return share, (seen.facts.glance["counts"]["ran"] - calls) / took_s
+    return share, (seen.facts.glance.counts.ran - calls) / took_s
 
 
 def main() -> None:

@@ -18,11 +18,12 @@ A library imports nothing else of the core, so the core can change behind these 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpi_runtime import _face
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver import running
+from mpi_runtime.scheduler.protocol.questions import A, Question
 
 if TYPE_CHECKING:
     from mpi_runtime.core.client.client import Client
@@ -80,9 +81,9 @@ def job_or_none() -> Client | None:
     return current.client_or_none()
 
 
-def ask(question: str, *arguments: Any) -> Any:
-    """Ask the scheduler and wait for the answer, that of the function of this name in `scheduler/answers/`."""
-    return job().questions.query(question, *arguments)
+def ask(question: Question[A]) -> A:
+    """Ask the scheduler a question of `scheduler/protocol/questions.py`, and wait for the answer."""
+    return job().questions.ask(question)
 
 
 def this_call() -> Call | None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints, lifetimes
-from mpi_runtime.scheduler.answers import inspection, why_waiting
+from mpi_runtime.scheduler.answers import answering
 from mpi_runtime.scheduler.calls import copies, refusals, tasks
 from mpi_runtime.scheduler.dispatch import (
     alternatives,
@@ -30,6 +30,7 @@ from mpi_runtime.scheduler.protocol import events, rank_events
 from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, RefusedError, Released, Returned
 from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
+from mpi_runtime.scheduler.protocol.questions import A, Question
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
@@ -93,7 +94,9 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.CancelRequested: cancel.cancel,
     events.BroadcastRequested: objects.on_broadcast,
     events.NamedActorRequested: _named_actor_requested,
-    events.Query: lambda state, client, event, now: state.to_client(client.id, why_waiting.answer(state, event, now)),
+    events.Query: lambda state, client, event, now: state.to_client(
+        client.id, answering.answer_query(state, event, now)
+    ),
     events.GroupRequested: groups.create,
     events.GroupRemovalRequested: lambda state, _, event, now: groups.remove(state, event.id),
 }
@@ -343,15 +346,13 @@ class Scheduler:
         """Return the numbers of calls that were submitted, have returned, and have failed."""
         return self.state.submitted, self.state.finished, self.state.failed
 
-    def look(self, what: str, argument: Any, now: int) -> Any:
-        """Return the answer to a question of a program that looks at the job: see `answers/inspection.py`.
+    def answer(self, question: Question[A], now: int) -> A:
+        """Return the answer to a question about the state.
 
         Raises:
-            LookupError: there is no such question, or nothing with this argument.
+            LookupError: there is nothing of this name.
         """
-        if what not in inspection.QUESTIONS:
-            raise LookupError(f"there is no question {what!r}")
-        return inspection.QUESTIONS[what](self.state, argument, now)
+        return answering.answer(self.state, question, now)
 
     def has_free_cpu(self, rank: int) -> bool:
         """Whether a CPU of the rank's node is free, or never used."""

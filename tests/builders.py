@@ -51,6 +51,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Unblocked,
     Value,
 )
+from mpi_runtime.scheduler.protocol.questions import A, ClientQuestion, Explain, Explanation, Question, decoded
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
 from mpi_runtime.scheduler.records.state import State
 from tests.checks import executors as invariants
@@ -62,6 +63,11 @@ DRIVER = 0
 
 Effect = TypeVar("Effect")
 Part = TypeVar("Part", bound=msgspec.Struct)
+
+
+def _query(question: Question[object]) -> Query:
+    assert isinstance(question, ClientQuestion)
+    return Query(7, question)
 
 
 class Cluster:
@@ -344,16 +350,16 @@ class Cluster:
         """Drop all that is recorded: what led here is not what the test is about."""
         self.recorded.clear()
 
-    def explain(self, id: bytes) -> dict[str, str]:
+    def explain(self, id: bytes) -> Explanation:
         """Ask why a call has not ended."""
-        return self.ask("explain", id)  # type: ignore[no-any-return]
+        return self.ask(Explain(id))
 
-    def ask(self, what: str, id: bytes = b"") -> Any:
+    def ask(self, question: Question[A]) -> A:
         """Ask about the state."""
-        self.client_says(DRIVER, Query(7, what, id))
+        self.client_says(DRIVER, _query(question))
         answer = self.one(effects.Answer)
         assert answer.request == 7
-        return msgspec.msgpack.decode(answer.data)
+        return decoded(question, answer.data)
 
     def is_clean(self) -> bool:
         """Whether nothing is held, used, or remembered."""

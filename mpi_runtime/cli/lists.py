@@ -14,6 +14,21 @@ from typing import Any, cast
 from mpi_runtime.core.api.timeline import events
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.scheduler.protocol.entries import dictionaries
+from mpi_runtime.scheduler.protocol.past import Past, PastMove
+from mpi_runtime.scheduler.protocol.questions import A, Question
+from mpi_runtime.scheduler.protocol.window_questions import (
+    FirstActors,
+    FirstGroups,
+    FirstNodes,
+    FirstObjects,
+    FirstTasks,
+    Glance,
+    Listed,
+    MovesFrom,
+    Output,
+    RunsFrom,
+)
 from mpi_runtime.show import stacks
 from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.numbers import clock, count, plural, size
@@ -22,14 +37,17 @@ from mpi_runtime.show.tables import aligned
 from mpi_runtime.show.terminal import visible
 from mpi_runtime.show.writing import replace_file
 
-KINDS = {
-    "actors": ("actor_id", "name", "class_name", "state", "pid", "node_id", "pending_calls", "num_restarts"),
-    "tasks": ("task_id", "name", "type", "state", "attempt_number", "worker_pid", "node_id"),
-    "objects": ("object_id", "state", "object_size", "reference_count", "is_spilled"),
-    "nodes": ("NodeID", "NodeName", "executors", "Resources", "Available"),
-    "groups": ("placement_group_id", "name", "state", "strategy", "bundles"),
+KINDS: dict[str, tuple[Question[Listed[Any]], tuple[str, ...]]] = {
+    "actors": (
+        FirstActors(),
+        ("actor_id", "name", "class_name", "state", "pid", "node_id", "pending_calls", "num_restarts"),
+    ),
+    "tasks": (FirstTasks(), ("task_id", "name", "type", "state", "attempt_number", "worker_pid", "node_id")),
+    "objects": (FirstObjects(), ("object_id", "state", "object_size", "reference_count", "is_spilled")),
+    "nodes": (FirstNodes(), ("NodeID", "NodeName", "executors", "Resources", "Available")),
+    "groups": (FirstGroups(), ("placement_group_id", "name", "state", "strategy", "bundles")),
 }
-"""The columns of each list."""
+"""The question for each list, and its columns."""
 SHORT = {"actor_id", "task_id", "object_id", "node_id", "NodeID", "placement_group_id"}
 PAUSE_S = 0.5
 
@@ -43,15 +61,16 @@ def list_(words: Sequence[str]) -> int:
     add_job(parser)
     parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
     options = parser.parse_args(words)
-    found = _ask(inspecting.chosen(options.job, f"list {options.kind}"), "list", options.kind)
+    question, names = KINDS[options.kind]
+    found = _ask(inspecting.chosen(options.job, f"list {options.kind}"), question)
+    entries = dictionaries(found.rows)
     if options.json:
-        print(json.dumps(found["rows"], indent=1))
+        print(json.dumps(entries, indent=1))
         return 0
-    names = KINDS[options.kind]
-    rows = [[_text(name, row.get(name)) for name in names] for row in found["rows"]]
+    rows = [[_text(name, row.get(name)) for name in names] for row in entries]
     for line in aligned([names, *rows]) if rows else []:
         print(line)
-    hidden = found["count"] - len(rows)
+    hidden = found.count - len(rows)
     print(f"and {count(hidden)} more" if hidden > 0 else plural(len(rows), options.kind[:-1]))
     return 0
 
@@ -81,12 +100,12 @@ def logs(words: Sequence[str]) -> int:
     parser.add_argument("--grep", default="", metavar="TEXT", help="only lines with this text, or of this call or rank")
     options = parser.parse_args(words)
     pid, number = inspecting.chosen(options.job, "logs"), 0
-    while (found := inspecting.ask(pid, "output", number)) is not None:
-        for _, time_s, level, who, text, _ in reversed(lines_of(found["pieces"])):
-            if options.grep.lower() in f"{who} {text}".lower():
-                mark = {2: " (stderr)", 30: " WARNING", 40: " ERROR"}.get(level, "")
-                print(f"{clock(time_s)} {who}{mark}: {visible(text.expandtabs())}", flush=True)
-        number = found["count"]
+    while (found := inspecting.ask(pid, Output(number))) is not None:
+        for line in reversed(lines_of(found.pieces)):
+            if options.grep.lower() in f"{line.writer} {line.text}".lower():
+                mark = {2: " (stderr)", 30: " WARNING", 40: " ERROR"}.get(line.level, "")
+                print(f"{clock(line.time_s)} {line.writer}{mark}: {visible(line.text.expandtabs())}", flush=True)
+        number = found.count
         if not options.follow:
             return 0
         time.sleep(PAUSE_S)
@@ -104,16 +123,16 @@ def stack(words: Sequence[str]) -> int:
     parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
     options = parser.parse_args(words)
     job = inspecting.chosen(options.job, "stack")
-    glance = _ask(job, "glance", None)
-    busy = {(one[3], one[5]): one for one in glance["running"] if options.pid in (None, one[5])}
+    glance = _ask(job, Glance())
+    busy = {(one.host, one.pid): one for one in glance.running if options.pid in (None, one.pid)}
     if options.pid is not None and not busy:
         raise LaunchError(f"no call of the job runs in process {options.pid}")
-    for (host, pid), (name, _, _, _, rank, _, for_us, *_) in busy.items():
+    for (host, pid), one in busy.items():
         if host == os.uname().nodename:
             text = stacks.stack(pid)
         else:
             text = stacks.elsewhere(partial(inspecting.ask, job), host, pid)
-        print(f"{name}, for {for_us / 1e6:.1f} s, rank {rank} on {host}, pid {pid}\n{text}\n")
+        print(f"{one.name}, for {one.for_us / 1e6:.1f} s, rank {one.rank} on {host}, pid {pid}\n{text}\n")
     if not busy:
         print("no call runs")
     return 0
@@ -132,16 +151,15 @@ def timeline(words: Sequence[str]) -> int:
     )
     options = parser.parse_args(words)
     pid = inspecting.chosen(options.job, "timeline")
-    found = _ask(pid, "history", 0)
-    runs: list[Any] = found["runs"]
-    while (answer := inspecting.ask(pid, "history", found["dropped"] + len(runs))) is not None and answer["runs"]:
-        runs += answer["runs"]
-    moves: list[Any] = []
+    found = _ask(pid, RunsFrom(0))
+    runs = found.runs
+    while (newer := inspecting.ask(pid, RunsFrom(found.dropped + len(runs)))) is not None and newer.runs:
+        runs += newer.runs
+    moves: list[PastMove] = []
     dropped = 0
-    while (answer := inspecting.ask(pid, "moves", dropped + len(moves))) is not None and answer["moves"]:
-        moves, dropped = moves + answer["moves"], dropped if moves else answer["moves_dropped"]
-    found["moves"] = moves
-    text = json.dumps(events(found))
+    while (further := inspecting.ask(pid, MovesFrom(dropped + len(moves)))) is not None and further.moves:
+        moves, dropped = moves + further.moves, dropped if moves else further.moves_dropped
+    text = json.dumps(events(Past(found.wall_us, found.dropped, runs, dropped, moves)))
     if options.output == "-":
         print(text)
         return 0
@@ -153,9 +171,9 @@ def timeline(words: Sequence[str]) -> int:
     return 0
 
 
-def _ask(pid: int, what: str, argument: Any) -> Any:
+def _ask(pid: int, question: Question[A]) -> A:
     try:
-        found = inspecting.ask(pid, what, argument)
+        found = inspecting.ask(pid, question)
     except LookupError as error:
         raise LaunchError(f"job {pid} cannot answer: {error}") from error
     if found is None:

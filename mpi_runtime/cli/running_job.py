@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any
 
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.head import inspecting
+from mpi_runtime.scheduler.protocol.entries import ActorEntry
+from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry
 from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
@@ -45,45 +46,43 @@ def in_lines(facts: Facts) -> list[str]:
     """A job in lines for people."""
     facts = on_terminal(facts)
     glance = facts.glance
-    counts, total, free = glance["counts"], glance["total"], glance["free"]
+    counts, total, free = glance.counts, glance.total, glance.free
     words = [
-        (counts["finished"] + counts["failed"], "ended"),
-        (counts["failed"], "of them failed"),
-        (counts["running"], "running"),
-        (counts["waiting"], "waiting"),
-        (counts["retried"], "run again"),
+        (counts.finished + counts.failed, "ended"),
+        (counts.failed, "of them failed"),
+        (counts.running, "running"),
+        (counts.waiting, "waiting"),
+        (counts.retried, "run again"),
     ]
     calls = ", ".join(f"{count(number)} {word}" for number, word in words if number) or "none yet"
     rate = facts.rates.get("", 0.0)
     lines = [
         f"{visible(inspecting.command_of(facts.pid)[:100])} (pid {facts.pid}), {seconds(facts.now_s - facts.begin_s)}",
-        f"calls: {calls}; {plural(counts['actors'], 'actor')}, {count(counts['executors'])} processes"
+        f"calls: {calls}; {plural(counts.actors, 'actor')}, {count(counts.executors)} processes"
         + (f"; {three(rate)} end each second" if rate else ""),
         "; ".join(filter(None, (_used(what, total, free) for what in sorted(total)))),
         *([f"waiting: {waits(facts)}"] if facts.waits else []),
         *_when(facts),
         *(f"search {name}: {progress}" for name, progress in facts.searches),
     ]
-    if glance["nodes_in_all"] > 1:
+    if glance.nodes_in_all > 1:
         lines += [
-            f"  {one['name']}: {three(one['cpus_used'])} of {three(one['cpus'])} CPUs, "
-            f"{count(one['executors'])} processes"
-            for one in glance["nodes"][:ROWS]
+            f"  {one.name}: {three(one.cpus_used)} of {three(one.cpus)} CPUs, {count(one.executors)} processes"
+            for one in glance.nodes[:ROWS]
         ]
-        lines += _hidden(glance["nodes_in_all"] - len(glance["nodes"][:ROWS]), "node")
-    functions = sorted(glance["functions"], key=lambda one: not (one["running"] or one["waiting"] or one["failed"]))
-    lines += [_function(one, facts.estimates.get(one["name"])) for one in functions[:ROWS]]
-    lines += _hidden(glance["functions_in_all"] - ROWS, "function")
-    lines += [_actor(one) for one in facts.actors.get("rows", [])[:ROWS]]
-    lines += _hidden(facts.actors.get("count", 0) - ROWS, "actor")
-    errors = failures_first(glance["errors"])[:ERRORS]
-    lines += [f"  error {one['function']}: {one['text']}  ({how_often(one)})" for one in errors]
-    lines += _hidden(len(glance["errors"]) - ERRORS, "kind of error", "kinds of errors")
-    for name, _, is_blocked, host, rank, pid, for_us, _, actor in glance["running"][:ROWS]:
-        what = "waits" if is_blocked else "runs"
-        title = f"{actor}: {name}" if actor and actor not in name else name
-        lines.append(f"  {what:5} {title}  for {seconds(for_us / 1e6)}  on {host}, rank {rank}, pid {pid}")
-    hidden = counts["running"] - len(glance["running"][:ROWS])
+        lines += _hidden(glance.nodes_in_all - len(glance.nodes[:ROWS]), "node")
+    functions = sorted(glance.functions, key=lambda one: not (one.running or one.waiting or one.failed))
+    lines += [_function(one, facts.estimates.get(one.name)) for one in functions[:ROWS]]
+    lines += _hidden(glance.functions_in_all - ROWS, "function")
+    lines += [_actor(one) for one in facts.actors.rows[:ROWS]]
+    lines += _hidden(facts.actors.count - ROWS, "actor")
+    errors = failures_first(glance.errors)[:ERRORS]
+    lines += [f"  error {one.function}: {one.text}  ({how_often(one)})" for one in errors]
+    lines += _hidden(len(glance.errors) - ERRORS, "kind of error", "kinds of errors")
+    for busy in glance.running[:ROWS]:
+        where = f"on {busy.host}, rank {busy.rank}, pid {busy.pid}"
+        lines.append(f"  {busy.doing:5} {busy.title}  for {seconds(busy.for_us / 1e6)}  {where}")
+    hidden = counts.running - len(glance.running[:ROWS])
     return [*lines, *([f"  and {hidden} more run"] if hidden > 0 else [])]
 
 
@@ -99,19 +98,19 @@ def _when(facts: Facts) -> list[str]:
     return list(filter(None, (done, time_left(facts))))
 
 
-def _function(one: dict[str, Any], end: Estimate | None) -> str:
-    share = bar(one["done"], one["failed"], one["running"], one["submitted"])
-    mean = f", {seconds(one['mean_us'] / 1e6)} each" if one["mean_us"] >= 0 else ""
-    words = [f"{count(one[key])} {key}" for key in ("running", "waiting", "done", "failed") if one[key]]
+def _function(one: FunctionEntry, end: Estimate | None) -> str:
+    share = bar(one.done, one.failed, one.running, one.submitted)
+    mean = f", {seconds(one.mean_us / 1e6)} each" if one.mean_us >= 0 else ""
+    counts = (one.running, "running"), (one.waiting, "waiting"), (one.done, "done"), (one.failed, "failed")
+    words = [f"{count(number)} {word}" for number, word in counts if number]
     ends = f", ends about {clock(end.end_s)}" if end is not None else ""
-    return f"  [{share}] {one['name']}: {', '.join(words)}{mean}{ends}"
+    return f"  [{share}] {one.name}: {', '.join(words)}{mean}{ends}"
 
 
-def _actor(one: dict[str, Any]) -> str:
-    name = one["name"] or one["repr_name"] or one["actor_id"][-12:]
-    more = f", {plural(one['num_restarts'], 'restart')}" if one["num_restarts"] else ""
-    waiting = f"{plural(one['pending_calls'], 'call')} waiting"
-    return f"  actor {name} ({one['class_name']}): {one['state'].lower()}, {waiting}{more}"
+def _actor(one: ActorEntry) -> str:
+    more = f", {plural(one.num_restarts, 'restart')}" if one.num_restarts else ""
+    waiting = f"{plural(one.pending_calls, 'call')} waiting"
+    return f"  actor {one.title or one.actor_id[-12:]} ({one.class_name}): {one.state.lower()}, {waiting}{more}"
 
 
 def _used(what: str, total: dict[str, float], free: dict[str, float]) -> str:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mpi_runtime.cli.watching import Watching
+from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry
 from mpi_runtime.show.charts import colours
 from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
 from mpi_runtime.show.job import PILLS
@@ -116,17 +117,17 @@ class Screen:
         head, foot = _head(facts), self._foot()
         room = console.height - _height(console, head, foot) - 2
         lower: list[list[RenderableType]] = []
-        if facts.glance["errors"]:
+        if facts.glance.errors:
             errors = _errors(facts, self._details)
             lower.append(errors if 2 * _height(console, *errors) < room else _errors(facts, False))
         if self._details:
             lower.append([_running(facts)])
         lower.append([_numbers(facts, console.width)])
-        if facts.actors.get("rows"):
+        if facts.actors.rows:
             lower.append([_actors(facts)])
         if len(facts.measured) > 1:
             lower.append([_nodes(facts)])
-        least = min(FUNCTIONS_MIN, len(facts.glance["functions"])) + 1
+        least = min(FUNCTIONS_MIN, len(facts.glance.functions)) + 1
         shown: list[list[RenderableType]] = []
         for part in lower:
             if (lines := _height(console, *part) + 1) + least <= room:
@@ -154,19 +155,21 @@ class Screen:
             most_width = max(12, width // 3) if name == "function" else None
             table.add_column(name, justify="left" if is_text else "right", no_wrap=True, max_width=most_width)
         key = SORTS[self._sort]
-        rows = [one for one in facts.glance["functions"] if self._filter.lower() in one["name"].lower()]
-        rows.sort(key=lambda one: one["name"] if key == "name" else -one[key])
+        rows = [one for one in facts.glance.functions if self._filter.lower() in one.name.lower()]
+        rows.sort(key=lambda one: one.name if key == "name" else -getattr(one, key))
         self._first = min(self._first, max(0, len(rows) - 1))
         size = WIDTH if width >= WIDE else WIDTH // 3
         for one in rows[self._first : self._first + most]:
-            end = facts.estimates.get(one["name"])
+            end = facts.estimates.get(one.name)
             cells: dict[str, RenderableType] = {
-                "function": Text(one["name"], "bold"),
-                "progress": bar(one, _colour(facts, one["name"]), size),
-                **{name: count(one[name]) for name in ("waiting", "running", "done")},
-                "failed": Text(count(one["failed"]), "red" if one["failed"] else "dim"),
-                "calls/s": three(facts.rates.get(one["name"], 0.0)),
-                "mean": seconds(one["mean_us"] / 1e6) if one["mean_us"] >= 0 else "\u2013",
+                "function": Text(one.name, "bold"),
+                "progress": bar(one, _colour(facts, one.name), size),
+                "waiting": count(one.waiting),
+                "running": count(one.running),
+                "done": count(one.done),
+                "failed": Text(count(one.failed), "red" if one.failed else "dim"),
+                "calls/s": three(facts.rates.get(one.name, 0.0)),
+                "mean": seconds(one.mean_us / 1e6) if one.mean_us >= 0 else "\u2013",
                 "ends": clock(end.end_s, False) if end is not None else "\u2013",
             }
             table.add_row(*(cells[name] for name in names))
@@ -179,20 +182,20 @@ def _height(console: Console, *parts: RenderableType) -> int:
 
 
 def _colour(facts: Facts, name: str) -> str:
-    found = colours(one["name"] for one in facts.glance["functions"])
+    found = colours(one.name for one in facts.glance.functions)
     return COLOURS[found[name]] if name in found else "grey50"
 
 
-def bar(one: dict[str, Any], colour: str, width: int = WIDTH) -> Text:
+def bar(one: FunctionEntry, colour: str, width: int = WIDTH) -> Text:
     """Return a bar of done, failed and running calls, with the share that has ended."""
-    whole = one["submitted"] or 1
+    whole = one.submitted or 1
     text, used = Text(), 0
-    for letter, key, style in (("█", "done", colour), ("█", "failed", "red"), ("▒", "running", colour)):
-        cells = min(width - used, max(int(bool(one[key])), round(width * one[key] / whole)))
+    for letter, number, style in (("█", one.done, colour), ("█", one.failed, "red"), ("▒", one.running, colour)):
+        cells = min(width - used, max(int(bool(number)), round(width * number / whole)))
         text.append(letter * cells, style)
         used += cells
     text.append("░" * (width - used), "grey35")
-    return text.append(f" {(one['done'] + one['failed']) / whole:4.0%}")
+    return text.append(f" {one.ended / whole:4.0%}")
 
 
 def spark(values: list[float], most: float = 0.0) -> str:
@@ -219,7 +222,7 @@ def _head(facts: Facts) -> Text:
 
 
 def _numbers(facts: Facts, width: int) -> Table:
-    counts, total, free = facts.glance["counts"], facts.glance["total"], facts.glance["free"]
+    counts, total, free = facts.glance.counts, facts.glance.total, facts.glance.free
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     curves = facts.curves
 
@@ -227,9 +230,9 @@ def _numbers(facts: Facts, width: int) -> Table:
         drawn = [Text(spark(curve, most), "cyan")] if width >= 70 else []
         table.add_row(Text(name, "dim"), Text(text, **ONE_LINE), *drawn)
 
-    ended = counts["finished"] + counts["failed"]
-    calls = f"{count(counts['running'])} running, {count(counts['waiting'])} waiting, {count(ended)} ended"
-    row("calls", calls + (f", {count(counts['failed'])} failed" if counts["failed"] else ""), curves.get("waiting", []))
+    ended = counts.finished + counts.failed
+    calls = f"{count(counts.running)} running, {count(counts.waiting)} waiting, {count(ended)} ended"
+    row("calls", calls + (f", {count(counts.failed)} failed" if counts.failed else ""), curves.get("waiting", []))
     if facts.waits:
         row("waiting", waits(facts), [])
     row("rate", f"{three(facts.rates.get('', 0.0))} end each second", curves.get("rate", []))
@@ -238,7 +241,8 @@ def _numbers(facts: Facts, width: int) -> Table:
             given = f"{three(whole - free.get(what, 0.0))} of {three(whole)} given"
             row(f"{what}s", given, curves.get(what, []), whole)
     whole = total["object_store_memory"]
-    disk = f", {size(facts.store['on_disk'])} on disk" if facts.store.get("on_disk") else ""
+    on_disk = facts.store.on_disk if facts.store is not None else 0
+    disk = f", {size(on_disk)} on disk" if on_disk else ""
     used = f"{size(whole - free.get('object_store_memory', 0.0))} of {size(whole)}{disk}"
     row("store", used, curves.get("store", []), whole)
     if facts.cpu_use is not None:
@@ -259,7 +263,7 @@ def _nodes(facts: Facts) -> RenderableType:
             points = list(found.curves[curve])
             cells.append(Text(spark(points[-12:], 1.0), "cyan").append(f" {points[-1]:4.0%}", "") if points else Text())
         table.add_row(Text(name, "bold"), *cells)
-    hidden = facts.glance["nodes_in_all"] - NODES_MAX
+    hidden = facts.glance.nodes_in_all - NODES_MAX
     return Group(table, Text(f"and {plural(hidden, 'more node')}", "dim")) if hidden > 0 else table
 
 
@@ -269,25 +273,26 @@ def _actors(facts: Facts) -> RenderableType:
         table.add_column(name, no_wrap=True)
     for name in ("waiting", "restarts", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
-    for one in sorted(facts.actors["rows"], key=lambda one: -one["pending_calls"])[:8]:
-        name = one["name"] or one["repr_name"] or one["actor_id"][-12:]
-        style = "red" if one["state"] == "DEAD" else ""
-        used = facts.sizes.get((facts.host_of(one), one["pid"]))
+    for one in sorted(facts.actors.rows, key=lambda one: -one.pending_calls)[:8]:
+        name = one.title or one.actor_id[-12:]
+        style = "red" if one.state == "DEAD" else ""
+        used = facts.sizes.get((facts.host_of(one), one.pid or 0))
         memory = size(used) if used is not None else "\u2013"
-        cells = [Text(name, "bold"), one["class_name"], Text(one["state"].lower(), style), str(one["pid"] or "\u2013")]
-        table.add_row(*cells, count(one["pending_calls"]), count(one["num_restarts"]), memory)
-    hidden = facts.actors["count"] - 8
+        pid = str(one.pid or "\u2013")
+        cells: list[RenderableType] = [Text(name, "bold"), one.class_name, Text(one.state.lower(), style), pid]
+        table.add_row(*cells, count(one.pending_calls), count(one.num_restarts), memory)
+    hidden = facts.actors.count - 8
     return Group(table, Text(f"and {plural(hidden, 'more actor')}", "dim")) if hidden > 0 else table
 
 
 def _errors(facts: Facts, details: bool) -> list[RenderableType]:
     found: list[RenderableType] = []
-    for one in failures_first(facts.glance["errors"])[: 8 if details else 3]:
+    for one in failures_first(facts.glance.errors)[: 8 if details else 3]:
         text = Text("✕ ", "red", **({} if details else ONE_LINE))
-        text.append(f"{one['function']}: ", "bold").append(one["text"])
+        text.append(f"{one.function}: ", "bold").append(one.text)
         text.append(f"  {how_often(one)}", "dim")
-        kept = facts.errors.get(one["function"], [])
-        trace = next((each["trace"] for each in kept if each["text"] == one["text"]), "")
+        kept = facts.errors.get(one.function, [])
+        trace = next((each.trace for each in kept if each.text == one.text), "")
         if details and trace:
             text.append("\n" + "\n".join(f"    {line}" for line in trace.splitlines()[-6:]), "dim")
         found.append(text)
@@ -298,9 +303,9 @@ def _running(facts: Facts) -> RenderableType:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("runs longest", "node", "rank", "pid", "for"):
         table.add_column(name, no_wrap=True)
-    for name, _, is_blocked, host, rank, pid, for_us, _, actor in facts.glance["running"][:10]:
-        title = f"{actor}: {name}" if actor and actor not in name else name
-        table.add_row(f"{title}{' (waits)' if is_blocked else ''}", host, str(rank), str(pid), seconds(for_us / 1e6))
+    for one in facts.glance.running[:10]:
+        title = f"{one.title}{' (waits)' if one.is_blocked else ''}"
+        table.add_row(title, one.host, str(one.rank), str(one.pid), seconds(one.for_us / 1e6))
     return table
 
 

@@ -7,12 +7,14 @@ import os
 import select
 import shlex
 import socket
+from functools import partial
 from pathlib import Path
 
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.core.host.process_tree import open_files
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.files.segments import SUFFIX
+from mpi_runtime.scheduler.protocol.window_questions import Watch
 from mpi_runtime.show.live import LiveJob
 
 SEARCHES_S = 5.0
@@ -25,7 +27,7 @@ class Watching(LiveJob):
         words = shlex.split(inspecting.command_of(pid))
         scripts = [word for word in words[1:] if not word.startswith("-")]
         name = os.path.basename(scripts[0]) if scripts else words[0] if words else f"job {pid}"
-        super().__init__(name, pid, lambda what, argument: inspecting.ask(pid, what, argument))
+        super().__init__(name, pid, partial(inspecting.reply, pid))
         self._watched: socket.socket | None = None
         try:
             if super().sample():
@@ -54,7 +56,8 @@ class Watching(LiveJob):
         if has_ended:
             final = None
             with contextlib.suppress(OSError, LookupError):
-                final = inspecting.answer(self._watched)
+                reply = inspecting.read(self._watched)
+                final = reply.to(Watch()) if reply is not None else None
             self._watched.close()
             self._watched = None
             self.end(final)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from mpi_runtime.scheduler.protocol.entries import ActorEntry
+from mpi_runtime.scheduler.protocol.past import Run
+from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry, JobState, Listed, Piece, StoreState
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.measures import Measured
 from mpi_runtime.show.numbers import clock, count, seconds
@@ -14,6 +16,9 @@ from mpi_runtime.show.terminal import visible
 
 PASSED_ON = "an argument is "
 """Errors with these words are not the first of their kind: see `scheduler/values/call_ends.py`."""
+
+
+NO_ACTORS: Listed[ActorEntry] = Listed(0, [])
 
 
 class Facts(msgspec.Struct, kw_only=True):
@@ -26,15 +31,15 @@ class Facts(msgspec.Struct, kw_only=True):
     cause: str = ""
     begin_s: float
     now_s: float
-    glance: dict[str, Any]
-    runs: Sequence[Sequence[Any]] = ()
-    """The last calls that have ended: see `scheduler/log/history.py`, `short`."""
+    glance: JobState
+    runs: Sequence[Run] = ()
+    """The last calls that have ended."""
     ran: int = 0
     """The number of calls that have ended."""
-    actors: dict[str, Any] = {}
-    store: dict[str, Any] = {}
-    output: Sequence[Sequence[Any]] = ()
-    errors: dict[str, list[dict[str, Any]]] = {}
+    actors: Listed[ActorEntry] = msgspec.field(default_factory=lambda: NO_ACTORS)
+    store: StoreState | None = None
+    output: Sequence[Piece] = ()
+    errors: dict[str, list[ErrorEntry]] = {}
     """With tracebacks, by function. The live page asks for them on a click."""
     curves: dict[str, list[float]] = {}
     rates: dict[str, float] = {}
@@ -60,8 +65,7 @@ class Facts(msgspec.Struct, kw_only=True):
     @property
     def end_s(self) -> float:
         """The end of the job's time, in seconds since 1970; 0: not known."""
-        end_us: int = self.glance.get("end_us", 0)
-        return end_us / 1e6
+        return self.glance.end_us / 1e6
 
     def open_at_end(self) -> dict[str, int]:
         """Estimates of the calls that the job's time will not suffice for, by function; "": of all."""
@@ -74,37 +78,37 @@ class Facts(msgspec.Struct, kw_only=True):
     def cpu_use(self) -> float | None:
         """The busy share of the processors of all measured nodes; None: not known."""
         known = [
-            (one["cpus"] or 1.0, found.cpu)
-            for one in self.glance["nodes"]
-            if (found := self.measured.get(one["name"])) is not None and found.cpu >= 0
+            (one.cpus or 1.0, found.cpu)
+            for one in self.glance.nodes
+            if (found := self.measured.get(one.name)) is not None and found.cpu >= 0
         ]
         return sum(cpus * use for cpus, use in known) / sum(cpus for cpus, _ in known) if known else None
 
-    def host_of(self, actor: dict[str, Any]) -> str:
+    def host_of(self, actor: ActorEntry) -> str:
         """The name of the node of an actor; empty: it has none."""
-        number = int(actor["node_id"], 16) if actor["node_id"] else -1
-        nodes = self.glance["nodes"]
-        return nodes[number]["name"] if 0 <= number < len(nodes) else ""
+        number = int(actor.node_id, 16) if actor.node_id else -1
+        nodes = self.glance.nodes
+        return nodes[number].name if 0 <= number < len(nodes) else ""
 
     @property
     def known_s(self) -> float:
         """How long the time is in which all calls are known: that of the job, or of its last calls."""
         if len(self.runs) >= self.ran:
             return max(1e-9, self.now_s - self.begin_s)
-        last_us: int = max(run[7] + run[8] for run in self.runs)
-        first_us: int = min(run[7] for run in self.runs)
+        last_us = max(run.end_us for run in self.runs)
+        first_us = min(run.start_us for run in self.runs)
         return max(1e-9, (last_us - first_us) / 1e6)
 
 
-def failures_first(errors: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def failures_first(errors: Sequence[ErrorEntry]) -> list[ErrorEntry]:
     """Kinds of errors, those with most failed calls first, and last those of calls whose arguments have failed."""
-    return sorted(errors, key=lambda one: (PASSED_ON in one["text"], -one["failed"], -one["retried"]))
+    return sorted(errors, key=lambda one: (PASSED_ON in one.text, -one.failed, -one.retried))
 
 
-def how_often(error: dict[str, Any]) -> str:
+def how_often(error: ErrorEntry) -> str:
     """Return how often calls had an error, and when the last one, in words for a terminal."""
-    again = f", {count(error['retried'])} ran again" if error["retried"] else ""
-    return f"{count(error['failed'])} failed{again}, last at {clock(error['last_us'] / 1e6)}"
+    again = f", {count(error.retried)} ran again" if error.retried else ""
+    return f"{count(error.failed)} failed{again}, last at {clock(error.last_us / 1e6)}"
 
 
 def time_left(facts: Facts) -> str:

@@ -1,12 +1,13 @@
 """The document of a job: while it runs for the live page, and when it has ended for `init(report="job.html")`.
 
-Both are made of the same facts, the answers of the job's window (`scheduler/answers/inspection.py`).
+Both are made of the same facts, the answers of the job's window (`scheduler/protocol/window_questions.py`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry, JobCounts
 from mpi_runtime.show import node_sections, sections
 from mpi_runtime.show.charts import colours
 from mpi_runtime.show.facts import Facts, failures_first
@@ -25,10 +26,9 @@ PILLS = {
 def document(facts: Facts) -> Document:
     """Make the document."""
     glance = facts.glance
-    functions = glance["functions"]
     rest = facts.now_s - facts.begin_s
     meta = [
-        f"{facts.host}, {plural(glance['nodes_in_all'], 'node')}",
+        f"{facts.host}, {plural(glance.nodes_in_all, 'node')}",
         f"pid {facts.pid}",
         f"started {clock(facts.begin_s)}",
         f"{'took' if facts.is_over else 'elapsed'} {seconds(rest)}",
@@ -58,7 +58,7 @@ def document(facts: Facts) -> Document:
         "pill": PILLS[facts.state],
         "meta": meta,
         "banner": [looks[facts.state], facts.cause] if facts.state in looks and facts.cause else None,
-        "colours": colours(one["name"] for one in functions),
+        "colours": colours(one.name for one in glance.functions),
         "blocks": blocks,
     }
 
@@ -67,81 +67,83 @@ def document(facts: Facts) -> Document:
 
 
 def _cards(facts: Facts) -> list[dict[str, Any]]:
-    counts, functions = facts.glance["counts"], facts.glance["functions"]
-    ended = counts["finished"] + counts["failed"]
+    counts = facts.glance.counts
+    ended = counts.finished + counts.failed
     when = _when(facts, counts, ended)
     return [
-        _doing(facts, counts, functions, ended),
-        _went(facts, ended) if facts.is_over else _waits(facts, counts),
+        _doing(facts, counts, facts.glance.functions, ended),
+        _went(facts) if facts.is_over else _waits(facts, counts),
         _failed(facts, counts, ended),
         {**when, "rows": [*([f"search {name}", progress] for name, progress in facts.searches), *when["rows"]]},
     ]
 
 
-def _doing(facts: Facts, counts: dict[str, Any], functions: list[dict[str, Any]], ended: int) -> dict[str, Any]:
-    key = "done" if facts.state == "ended" else "running"
-    top = sorted((one for one in functions if one[key]), key=lambda one: -one[key])[:4]
-    rows = [[one["name"], count(one[key]), one["name"]] for one in top]
+def _doing(facts: Facts, counts: JobCounts, functions: list[FunctionEntry], ended: int) -> dict[str, Any]:
+    shown = [(one.name, one.done if facts.state == "ended" else one.running) for one in functions]
+    top = sorted((one for one in shown if one[1]), key=lambda one: -one[1])[:4]
+    rows = [[name, count(number), name] for name, number in top]
     if facts.state == "ended":
         return card("What did it do?", count(ended), "call ended" if ended == 1 else "calls ended", rows)
-    running, is_one = count(counts["running"]), counts["running"] == 1
+    running, is_one = count(counts.running), counts.running == 1
     if facts.state == "killed":
         return card("What was it doing?", running, f"{'call' if is_one else 'calls'} ran when it was killed", rows)
     rate = facts.rates.get("", 0.0)
     small = ("call runs" if is_one else "calls run") + (f", {three(rate)} end each second" if rate else "")
-    if not counts["submitted"]:
+    if not counts.submitted:
         rows = [["The program has submitted no call yet.", ""]]
     link = {"note": "All functions", "link": "#functions"} if functions else {}
     return card("What is it doing?", running, small, rows, **link)
 
 
-def _waits(facts: Facts, counts: dict[str, Any]) -> dict[str, Any]:
-    small = "call waits" if counts["waiting"] == 1 else "calls wait"
+def _waits(facts: Facts, counts: JobCounts) -> dict[str, Any]:
+    small = "call waits" if counts.waiting == 1 else "calls wait"
     rows = [[f"{name}: {why}", count(number), name] for why, number, name in facts.waits[:4]]
-    return card("What waits, and why?", count(counts["waiting"]), small, rows)
+    return card("What waits, and why?", count(counts.waiting), small, rows)
 
 
-def _went(facts: Facts, ended: int) -> dict[str, Any]:
+def _went(facts: Facts) -> dict[str, Any]:
     """Where the time went: of the runs that are known."""
-    runs, took_s = facts.runs, facts.known_s
-    given = {
-        what: sum(run[8] * run[place] for run in runs) / 1e6 / (facts.glance["total"].get(what, 0.0) * took_s or 1.0)
-        for what, place in (("CPU", 11), ("GPU", 12))
-    }
-    rows = [["waited longest", seconds(max((run[7] - run[6] for run in runs), default=0) / 1e6)]]
-    if given["GPU"]:
-        rows.append(["of the GPU time", f"{min(1.0, given['GPU']):.0%}"])
-    rows.append(["calls added up", seconds(sum(run[8] for run in runs) / 1e6)])
-    if facts.glance["counts"]["retried"]:
-        rows.append(["attempts run again", count(facts.glance["counts"]["retried"])])
+    runs, total = facts.runs, facts.glance.total
+    cpus = _share(sum(run.duration_us * run.cpus for run in runs), total.get("CPU", 0.0), facts.known_s)
+    gpus = _share(sum(run.duration_us * run.gpus for run in runs), total.get("GPU", 0.0), facts.known_s)
+    rows = [["waited longest", seconds(max((run.waited_us for run in runs), default=0) / 1e6)]]
+    if gpus:
+        rows.append(["of the GPU time", f"{gpus:.0%}"])
+    rows.append(["calls added up", seconds(sum(run.duration_us for run in runs) / 1e6)])
+    if facts.glance.counts.retried:
+        rows.append(["attempts run again", count(facts.glance.counts.retried)])
     note = "" if len(runs) >= facts.ran else f"of the last {count(len(runs))} calls"
-    cpus = f"{min(1.0, given['CPU']):.0%}"
-    return card("Where did the time go?", cpus, "of the CPU time was given", rows, note=note)
+    return card("Where did the time go?", f"{cpus:.0%}", "of the CPU time was given", rows, note=note)
 
 
-def _failed(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
-    errors = failures_first(facts.glance["errors"])
-    rows = [[one["text"], count(one["failed"]), one["function"]] for one in errors[:4] if one["failed"]]
+def _share(given_us: float, whole: float, took_s: float) -> float:
+    """The part of the time of `whole` devices that was given to calls."""
+    return min(1.0, given_us / 1e6 / (whole * took_s or 1.0))
+
+
+def _failed(facts: Facts, counts: JobCounts, ended: int) -> dict[str, Any]:
+    errors = failures_first(facts.glance.errors)
+    rows = [[one.text, count(one.failed), one.function] for one in errors[:4] if one.failed]
     small = f"of {plural(ended, 'ended call')}"
-    if errors and counts["failed"]:
-        small += f", last at {clock(max(one['last_us'] for one in errors) / 1e6, with_seconds=False)}"
-    if retried := sum(one["retried"] for one in errors):
+    if errors and counts.failed:
+        small += f", last at {clock(max(one.last_us for one in errors) / 1e6, with_seconds=False)}"
+    if retried := sum(one.retried for one in errors):
         rows = [*rows[:3], ["attempts that failed and ran again", count(retried)]]
     link = {"note": "Errors and tracebacks", "link": "#functions"} if errors else {}
-    return card("What failed?", count(counts["failed"]), small, rows, bad=bool(counts["failed"]), **link)
+    return card("What failed?", count(counts.failed), small, rows, bad=bool(counts.failed), **link)
 
 
-def _when(facts: Facts, counts: dict[str, Any], ended: int) -> dict[str, Any]:
-    open_calls = counts["running"] + counts["waiting"]
+def _when(facts: Facts, counts: JobCounts, ended: int) -> dict[str, Any]:
+    open_calls = counts.running + counts.waiting
     if facts.is_over:
-        rows = [["calls done", count(counts["finished"])], ["calls not done", count(open_calls + counts["failed"])]]
+        rows = [["calls done", count(counts.finished)], ["calls not done", count(open_calls + counts.failed)]]
         q = "When was it done?" if facts.state == "ended" else "When did it end?"
         is_killed = facts.state == "killed"
         small = f"{'killed' if is_killed else ''} after {seconds(facts.now_s - facts.begin_s)}"
         return card(q, clock(facts.now_s), small, rows, bad=is_killed)
     whole = ended + open_calls
     known: dict[str, Any] = {
-        "meter": [counts["finished"], counts["failed"], counts["running"], whole],
+        "meter": [counts.finished, counts.failed, counts.running, whole],
         "said": f"{count(ended)} of {count(whole)} ended",
     }
     found = facts.estimates.get("")
@@ -183,15 +185,15 @@ def _wall(facts: Facts) -> list[Block]:
 
 
 def _tiles(facts: Facts) -> Block:
-    counts, total, free = facts.glance["counts"], facts.glance["total"], facts.glance["free"]
-    ended = counts["finished"] + counts["failed"]
+    counts, total, free = facts.glance.counts, facts.glance.total, facts.glance.free
+    ended = counts.finished + counts.failed
     curves = facts.curves
-    failed = count(counts["failed"])
+    failed = count(counts.failed)
     tiles = [
-        _tile("Running", count(counts["running"]), curves["running"]),
-        _tile("Waiting", count(counts["waiting"]), curves["waiting"]),
-        _tile("Done", count(counts["finished"]), _risen(curves["done"])),
-        _tile("Failed", failed, _risen(curves["failed"]), small=f"of {count(ended)}", bad=bool(counts["failed"])),
+        _tile("Running", count(counts.running), curves["running"]),
+        _tile("Waiting", count(counts.waiting), curves["waiting"]),
+        _tile("Done", count(counts.finished), _risen(curves["done"])),
+        _tile("Failed", failed, _risen(curves["failed"]), small=f"of {count(ended)}", bad=bool(counts.failed)),
         _tile("Calls a second", three(facts.rates.get("", 0.0)), curves["rate"]),
     ]
     for what, label in (("CPU", "CPUs given"), ("GPU", "GPUs given")):

@@ -7,11 +7,28 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from mpi_runtime.scheduler.protocol.past import RETURNED, Run
+from mpi_runtime.scheduler.protocol.questions import A, Question
+from mpi_runtime.scheduler.protocol.window_questions import (
+    Errors,
+    FirstActors,
+    Glance,
+    JobCounts,
+    JobState,
+    MeasuredHosts,
+    Oldest,
+    Output,
+    Piece,
+    Reply,
+    RunsSince,
+    Several,
+    SingleQuestion,
+    WholeStore,
+)
 from mpi_runtime.show import job, metrics, node_sections, sections, stacks
 from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
-from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.facts import NO_ACTORS, Facts
 from mpi_runtime.show.measures import measured_of
 from mpi_runtime.show.numbers import seconds
 from mpi_runtime.show.page import Block, Document, table
@@ -37,19 +54,20 @@ WAITS = {
     "sent": "behind others",
     "blocked": "for a value",
 }
-Ask = Callable[[str, Any], Any]
-"""Asks the job's window. None: the job has ended. It raises LookupError if the job cannot answer."""
+Asking = Callable[[Question[object]], Reply | None]
+"""Asks the job's window. None: the job has ended."""
+NOTHING_YET = JobState(0, 0, JobCounts(*[0] * len(JobCounts.__struct_fields__)), {}, {}, [], 0, [], [], [], 0)
 
 
 class LiveJob:
     """A job, as it is seen from outside."""
 
-    def __init__(self, name: str, pid: int, ask: Ask) -> None:
+    def __init__(self, name: str, pid: int, asking: Asking) -> None:
         """Look at the job of the program with this process id."""
-        self._ask = ask
+        self._asking = asking
         self._host = os.uname().nodename
-        self._runs: deque[Any] = deque(maxlen=RUNS_MAX)
-        self._pieces: deque[Any] = deque(maxlen=PIECES_MAX)
+        self._runs: deque[Run] = deque(maxlen=RUNS_MAX)
+        self._pieces: deque[Piece] = deque(maxlen=PIECES_MAX)
         self._curves = {name: deque[float](maxlen=POINTS_MAX) for name in CURVES}
         self._ended: deque[tuple[float, dict[str, int]]] = deque()
         """Times, and the ends so far by function; "": of all."""
@@ -58,58 +76,53 @@ class LiveJob:
         self._errors_seen: dict[str, int] = {}
         self._output = 0
         now_s = time.time()
-        empty: dict[str, Any] = {"counts": {}, "functions": []}
         self.facts = Facts(
-            name=name, pid=pid, host=self._host, begin_s=_started_s(pid), now_s=now_s, glance=empty, errors={}
+            name=name, pid=pid, host=self._host, begin_s=_started_s(pid), now_s=now_s, glance=NOTHING_YET, errors={}
         )
 
     def sample(self) -> bool:
         """Ask the job once. Return whether it still runs."""
         facts = self.facts
-        glance, runs, output = self._ask_all(("glance", None), ("runs", facts.ran), ("output", self._output), needed=1)
-        if glance is None:
+        newer, further = RunsSince(facts.ran), Output(self._output)
+        replies = self._together(Glance(), newer, further)
+        if replies[0] is None:
             return False
-        facts.glance = glance
+        facts.glance = replies[0].to(Glance())
         facts.now_s = time.time()
-        if runs:
-            self._runs.extend(runs["runs"])
-            facts.ran = runs["ran"]
+        if (runs := _if_any(replies[1], newer)) is not None:
+            self._runs.extend(runs.runs)
+            facts.ran = runs.ran
         facts.runs = list(self._runs)
-        if output:
-            self._pieces.extend(output["pieces"])
-            self._output = output["count"]
+        if (output := _if_any(replies[2], further)) is not None:
+            self._pieces.extend(output.pieces)
+            self._output = output.count
         facts.output = list(self._pieces)
-        self._slowly("list", lambda: setattr(facts, "actors", self._ask("list", "actors") or {}))
-        self._slowly("store", lambda: setattr(facts, "store", self._ask("store", None) or {}))
+        self._slowly("list", self._look_at_actors)
+        self._slowly("store", self._look_at_store)
         self._slowly("oldest", self._look_at_waits)
         self._slowly("errors", self._look_at_errors)
         self._slowly("measures", self._look_at_hosts, MEASURES_S)
-        self._count(glance)
+        self._count(facts.glance)
         return True
 
-    def _ask_all(self, *questions: tuple[str, Any], needed: int = 0) -> list[Any]:
-        """Ask in one message, which costs the head less; one by one if the answers are too large together.
+    def _ask(self, question: Question[A]) -> A | None:
+        """Ask the job; None: it has ended.
 
         Raises:
-            LookupError: one of the first questions, as many as are `needed`, cannot be answered.
+            LookupError: it cannot answer.
         """
-        try:
-            found = self._ask("several", questions)
-        except LookupError:
-            asks = [self._ask] * needed + [self._ask_one] * (len(questions) - needed)
-            return [ask(*one) for ask, one in zip(asks, questions, strict=True)]
+        reply = self._asking(question)
+        return reply.to(question) if reply is not None else None
+
+    def _together(self, *questions: SingleQuestion) -> list[Reply | None]:
+        """Ask in one message, which costs the head less; one by one if the answers are too large together."""
+        several = Several([*questions])
+        found = self._asking(several)
         if found is None:
             return [None] * len(questions)
-        for problem, _ in found[:needed]:
-            if problem:
-                raise LookupError(problem)
-        return [answer for _, answer in found]
-
-    def _ask_one(self, what: str, argument: Any) -> Any:
-        try:
-            return self._ask(what, argument)
-        except LookupError:
-            return None
+        if found.problem:
+            return [self._asking(one) for one in questions]
+        return [*found.to(several)]
 
     def _slowly(self, what: str, act: Callable[[], None], every_s: float = 2.0) -> None:
         """Do something that may cost the head some time: from time to time, and less often if it takes long."""
@@ -120,32 +133,38 @@ class LiveJob:
             end_s = time.monotonic()
             self._next_s[what] = end_s + max(every_s, (end_s - begin_s) / SLOW_PART)
 
+    def _look_at_actors(self) -> None:
+        self.facts.actors = self._ask(FirstActors()) or NO_ACTORS
+
+    def _look_at_store(self) -> None:
+        self.facts.store = self._ask(WholeStore())
+
     def _look_at_waits(self) -> None:
-        waiting = sorted(
-            (one for one in self.facts.glance["functions"] if one["waiting"]), key=lambda one: -one["waiting"]
-        )
+        waiting = sorted((one for one in self.facts.glance.functions if one.waiting), key=lambda one: -one.waiting)
         self.facts.waits = []
-        found = self._ask_all(*(("oldest", one["name"]) for one in waiting[:4])) if waiting else []
-        for one, oldest in zip(waiting, found, strict=False):
-            state = (oldest or {}).get("state", "")
+        questions = [Oldest(one.name) for one in waiting[:4]]
+        replies = self._together(*questions) if questions else []
+        for one, question, reply in zip(waiting, questions, replies, strict=False):
+            oldest = _if_any(reply, question)
+            state = oldest.state if oldest is not None else ""
             why = WAITS.get(state, "")
-            if one["kind"] == "ACTOR_TASK":
+            if one.kind == "ACTOR_TASK":
                 why = "for the turn of its actor" if state in ("ready", "sent", "") else why
-            self.facts.waits.append((why or "not known", one["waiting"], one["name"]))
+            self.facts.waits.append((why or "not known", one.waiting, one.name))
 
     def _look_at_errors(self) -> None:
         """Keep tracebacks: a job that is killed answers no more."""
-        count = {one["function"]: one["failed"] + one["retried"] for one in self.facts.glance["errors"]}
+        count = {one.function: one.failed + one.retried for one in self.facts.glance.errors}
         for name in count:
             if self._errors_seen.get(name) != count[name]:
-                self.facts.errors[name] = self._ask("errors", name) or []
+                self.facts.errors[name] = self._ask(Errors(name)) or []
         self._errors_seen = count
 
-    def _count(self, glance: dict[str, Any]) -> None:
+    def _count(self, glance: JobState) -> None:
         """Add a point to the curves, and estimate."""
-        facts, counts, total, free = self.facts, glance["counts"], glance["total"], glance["free"]
-        by_name = {one["name"]: one["done"] + one["failed"] for one in glance["functions"]}
-        by_name[""] = counts["finished"] + counts["failed"]
+        facts, counts, total, free = self.facts, glance.counts, glance.total, glance.free
+        by_name = {one.name: one.ended for one in glance.functions}
+        by_name[""] = counts.finished + counts.failed
         if not self._ended:
             self._ended.extend(_before(by_name, self._runs, facts.ran, facts.now_s))
         self._ended.append((facts.now_s, by_name))
@@ -156,10 +175,10 @@ class LiveJob:
         facts.rates = (
             {name: (ended - recent[1].get(name, 0)) / span_s for name, ended in by_name.items()} if span_s > 0.5 else {}
         )
-        open_calls = {one["name"]: one["running"] + one["waiting"] for one in glance["functions"]}
-        open_calls[""] = counts["running"] + counts["waiting"]
+        open_calls = {one.name: one.running + one.waiting for one in glance.functions}
+        open_calls[""] = counts.running + counts.waiting
         found: dict[str, Estimate] = {}
-        done = {one["name"]: one["done"] for one in glance["functions"]} | {"": counts["finished"]}
+        done = {one.name: one.done for one in glance.functions} | {"": counts.finished}
         for name, count in open_calls.items():
             if done[name] < ENDS_MIN:
                 continue  # only failures: they say nothing about the rest
@@ -173,10 +192,10 @@ class LiveJob:
         last = self._ended[-2] if len(self._ended) > 1 else self._ended[-1]
         step_s = facts.now_s - last[0]
         values = {
-            "running": counts["running"],
-            "waiting": counts["waiting"],
-            "done": counts["finished"],
-            "failed": counts["failed"],
+            "running": counts.running,
+            "waiting": counts.waiting,
+            "done": counts.finished,
+            "failed": counts.failed,
             "rate": (by_name[""] - last[1][""]) / step_s if step_s else 0.0,
             "CPU": total.get("CPU", 0.0) - free.get("CPU", 0.0),
             "GPU": total.get("GPU", 0.0) - free.get("GPU", 0.0),
@@ -190,12 +209,12 @@ class LiveJob:
     def _look_at_hosts(self) -> None:
         """Ask what is used on each host. The question has them measure, so the answer is some seconds old."""
         facts = self.facts
-        if (found := self._ask("measures", None)) is None:
+        if (found := self._ask(MeasuredHosts())) is None:
             return
-        facts.measured = measured_of(found, facts.measured, facts.glance["nodes"], facts.store)
-        facts.sizes = {(name, pid): size for name, pid, size in found["sizes"]}
+        facts.measured = measured_of(found, facts.measured, facts.glance.nodes, facts.store)
+        facts.sizes = {(one.node, one.pid): one.size for one in found.sizes}
 
-    def end(self, final: dict[str, Any] | None) -> None:
+    def end(self, final: JobState | None) -> None:
         """Note that the job has ended; `final`: its last answer, None if it was killed."""
         facts = self.facts
         if final is None:
@@ -210,7 +229,7 @@ class LiveJob:
             facts.glance = final
             facts.now_s = time.time()
         facts.curves, facts.estimates, facts.waits, facts.searches = {}, {}, [], []
-        facts.ran = facts.glance["counts"].get("ran", facts.ran)
+        facts.ran = facts.glance.counts.ran
 
     def document(self) -> Document:
         """The page now."""
@@ -222,8 +241,8 @@ class LiveJob:
 
     def stack(self, host: str, pid: int) -> str:
         """The stacks of a process of a running call or an actor."""
-        known = {(one[3], one[5]) for one in self.facts.glance["running"]}
-        known |= {(self.facts.host_of(one), one["pid"]) for one in self.facts.actors.get("rows", [])}
+        known = {(one.host, one.pid) for one in self.facts.glance.running}
+        known |= {(self.facts.host_of(one), one.pid or 0) for one in self.facts.actors.rows}
         if not pid or (host, pid) not in known:
             return f"Process {pid} on {host} has neither a running call nor an actor of the job."
         return stacks.stack(pid) if host == self._host else stacks.elsewhere(self._ask, host, pid)
@@ -242,41 +261,48 @@ class LiveJob:
         return []
 
     def _function(self, name: str) -> list[Block]:
-        blocks = sections.error_blocks(self._ask("errors", name) or [])
-        running = [one for one in self.facts.glance["running"] if one[0] == name]
+        blocks = sections.error_blocks(self._ask(Errors(name)) or [])
+        running = [one for one in self.facts.glance.running if one.name == name]
         if running:
             rows = [
-                [id, id[-12:], host, rank, pid, "waits" if is_blocked else "runs", for_us / 1e6]
-                for _, _, is_blocked, host, rank, pid, for_us, id, _ in running[:20]
+                [one.id, one.id[-12:], one.host, one.rank, one.pid, one.doing, one.for_us / 1e6] for one in running[:20]
             ]
             columns = [("running call", "mono", {"w": 1}), ("node", "mono"), ("rank", "text"), ("pid", "text")]
             columns += [("state", "pill"), ("for", "time")]
             blocks.append(table("running", "", columns, rows, noun="running calls", sort=5, down=True, limit=5))
             longest = running[0]
-            blocks.append({"kind": "stack", "host": longest[3], "pid": longest[5]})
-        if found := self._ask_one("oldest", name):
-            text = f"The oldest waiting call, {found['id'][-12:]}: {found['why']}"
+            blocks.append({"kind": "stack", "host": longest.host, "pid": longest.pid})
+        oldest = Oldest(name)
+        if (found := _if_any(self._asking(oldest), oldest)) is not None:
+            text = f"The oldest waiting call, {found.id[-12:]}: {found.why}"
             blocks.append({"kind": "note", "text": text})
-            if found.get("story"):
-                blocks.append({"kind": "pre", "text": found["story"]})
+            if found.story:
+                blocks.append({"kind": "pre", "text": found.story})
         return blocks or [{"kind": "note", "text": "None of its calls runs, waits or has failed."}]
 
     def _actor(self, id: str) -> list[Block]:
-        one = next((row for row in self.facts.actors.get("rows", []) if row["actor_id"] == id), None)
+        one = next((row for row in self.facts.actors.rows if row.actor_id == id), None)
         if one is None:
             return [{"kind": "note", "text": "The actor has ended, and has no handle left."}]
-        running = [call for call in self.facts.glance["running"] if call[5] == one["pid"]]
-        doing = ", ".join(f"{call[0]} for {seconds(call[6] / 1e6)}" for call in running) or "nothing now"
-        facts = [["runs", doing], ["id", id], ["namespace", one["ray_namespace"] or "\u2013"]]
-        if one["death_cause"]:
-            facts.append(["cause of death", one["death_cause"]])
+        running = [call for call in self.facts.glance.running if call.pid == one.pid]
+        doing = ", ".join(f"{call.name} for {seconds(call.for_us / 1e6)}" for call in running) or "nothing now"
+        facts = [["runs", doing], ["id", id], ["namespace", one.ray_namespace or "\u2013"]]
+        if one.death_cause:
+            facts.append(["cause of death", one.death_cause])
         blocks: list[Block] = [{"kind": "kv", "rows": facts}]
-        if one["pid"]:
-            blocks.append({"kind": "stack", "host": self.facts.host_of(one), "pid": one["pid"]})
+        if one.pid:
+            blocks.append({"kind": "stack", "host": self.facts.host_of(one), "pid": one.pid})
         return blocks
 
 
-def _before(by_name: dict[str, int], runs: Sequence[Any], ran: int, now_s: float) -> list[tuple[float, dict[str, int]]]:
+def _if_any(reply: Reply | None, question: Question[A]) -> A | None:
+    """The answer, if the job has given one."""
+    with contextlib.suppress(LookupError):
+        return reply.to(question) if reply is not None else None
+    return None
+
+
+def _before(by_name: dict[str, int], runs: Sequence[Run], ran: int, now_s: float) -> list[tuple[float, dict[str, int]]]:
     """Samples before the first look, from the last calls that have ended: an estimate need not wait for others.
 
     Failed attempts are left out, as some were retried. A few seconds of a fast job tell too little.
@@ -284,13 +310,13 @@ def _before(by_name: dict[str, int], runs: Sequence[Any], ran: int, now_s: float
     counts, time_s = dict(by_name), now_s
     found: list[tuple[float, dict[str, int]]] = []
     for run in reversed(runs):
-        time_s = min(time_s, (run[7] + run[8]) / 1e6)
+        time_s = min(time_s, run.end_us / 1e6)
         found.append((time_s, dict(counts)))
-        if not run[9]:
-            counts[run[0]] = counts.get(run[0], 0) - 1
+        if run.outcome == RETURNED:
+            counts[run.name] = counts.get(run.name, 0) - 1
             counts[""] -= 1
     if runs and len(runs) == ran:
-        found.append((min(time_s, min(run[7] for run in runs) / 1e6), counts))
+        found.append((min(time_s, min(run.start_us for run in runs) / 1e6), counts))
     kept = [one for one in found if one[0] >= now_s - ESTIMATE_S]
     return kept[::-1] if kept and now_s - kept[-1][0] >= BEFORE_S else []
 

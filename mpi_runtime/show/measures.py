@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from mpi_runtime.gpu.device import Measures as Gpu
+from mpi_runtime.scheduler.protocol.entries import HostUse
+from mpi_runtime.scheduler.protocol.window_questions import HostsUse, NodeLoad, StoreState
 
 POINTS_MAX = 100
 """The points of a curve: five minutes, if ranks measure every three seconds."""
@@ -42,10 +43,10 @@ class Measured(msgspec.Struct):
         known = [one for one in self.gpus if one.memory > 0]
         return sum(one.memory_used for one in known), sum(one.memory for one in known)
 
-    def take(self, raw: Any, stored: float, period_s: float) -> None:
-        """Take an answer of the job (see `head/measures.py`), and the used share of the object store."""
-        self.cpu, self.memory_used, self.memory, gpus = raw
-        self.gpus, self.period_s = msgspec.convert(gpus, list[Gpu]), period_s
+    def take(self, use: HostUse, stored: float, period_s: float) -> None:
+        """Take an answer of the job, and the used share of the object store."""
+        self.cpu, self.memory_used, self.memory = use.cpu, use.memory_used, use.memory
+        self.gpus, self.period_s = use.gpus, period_s
         used, whole = self.gpu_memory
         values = (self.cpu, self.memory_used / (self.memory or 1), stored, self.gpu_use, used / whole if whole else -1)
         for name, value in zip(CURVES, values, strict=True):
@@ -54,15 +55,12 @@ class Measured(msgspec.Struct):
 
 
 def measured_of(
-    found: dict[str, Any], kept: dict[str, Measured], nodes: Sequence[dict[str, Any]], store: dict[str, Any]
+    found: HostsUse, kept: dict[str, Measured], nodes: Sequence[NodeLoad], store: StoreState | None
 ) -> dict[str, Measured]:
-    """What was measured on each host, by its name. The curves of what was `kept` grow.
-
-    `found` is the answer of the job: see `head/measures.py`.
-    """
-    arenas = {one["name"]: one["arena"] for one in nodes}
-    stored = {one["hostname"]: one["used"] for one in store.get("nodes", [])}
-    measured = {name: kept.get(name) or Measured() for name in found["nodes"]}
+    """What was measured on each host, by its name. The curves of what was `kept` grow."""
+    arenas = {one.name: one.arena for one in nodes}
+    stored = {one.hostname: one.used for one in store.nodes} if store is not None else {}
+    measured = {name: kept.get(name) or Measured() for name in found.nodes}
     for name, one in measured.items():
-        one.take(found["nodes"][name], stored.get(name, 0) / (arenas.get(name) or 1), found["period_s"])
+        one.take(found.nodes[name], stored.get(name, 0) / (arenas.get(name) or 1), found.period_s)
     return measured

@@ -6,8 +6,9 @@ https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry, NodeLoad
 from mpi_runtime.show.facts import Facts
 
 PREFIX = "mpi_runtime"
@@ -36,41 +37,55 @@ def _labels(labels: dict[str, str]) -> str:
 def _families(facts: Facts) -> Iterator[tuple[str, str, str, str, list[_Sample]]]:
     """Name, type, unit, help and samples of each family."""
     glance = facts.glance
-    counts, functions, nodes = glance["counts"], glance["functions"], glance["nodes"]
+    counts, functions = glance.counts, glance.functions
 
-    def by_function(key: str) -> list[_Sample]:
-        return [({"function": one["name"]}, one[key]) for one in functions]
+    def by_function(amount: Callable[[FunctionEntry], float]) -> list[_Sample]:
+        return [({"function": one.name}, amount(one)) for one in functions]
 
-    def by_node(key: str) -> list[_Sample]:
-        return [({"node": one["name"]}, one[key]) for one in nodes]
+    def by_node(amount: Callable[[NodeLoad], float]) -> list[_Sample]:
+        return [({"node": one.name}, amount(one)) for one in glance.nodes]
 
     yield "up", "gauge", "", "1 while the job runs.", [({}, float(not facts.is_over))]
     yield "time_seconds", "gauge", "seconds", "Time since the start of the job.", [({}, facts.now_s - facts.begin_s)]
-    if glance["end_us"]:
-        left_s = glance["end_us"] / 1e6 - facts.now_s
+    if glance.end_us:
+        left_s = glance.end_us / 1e6 - facts.now_s
         yield "time_left_seconds", "gauge", "seconds", "Time until the batch job must end.", [({}, left_s)]
-    yield "calls_submitted", "counter", "", "Calls that were submitted.", by_function("submitted")
-    yield "calls_done", "counter", "", "Calls that have returned.", by_function("done")
-    yield "calls_failed", "counter", "", "Calls that have failed, after all retries.", by_function("failed")
-    yield "calls_running", "gauge", "", "Calls that hold a process.", by_function("running")
-    yield "calls_waiting", "gauge", "", "Calls that were submitted and do not run.", by_function("waiting")
-    known = [({"function": one["name"]}, one["mean_us"] / 1e6) for one in functions if one["mean_us"] >= 0]
+    yield "calls_submitted", "counter", "", "Calls that were submitted.", by_function(lambda one: one.submitted)
+    yield "calls_done", "counter", "", "Calls that have returned.", by_function(lambda one: one.done)
+    failed = by_function(lambda one: one.failed)
+    yield "calls_failed", "counter", "", "Calls that have failed, after all retries.", failed
+    yield "calls_running", "gauge", "", "Calls that hold a process.", by_function(lambda one: one.running)
+    yield (
+        "calls_waiting",
+        "gauge",
+        "",
+        "Calls that were submitted and do not run.",
+        by_function(lambda one: one.waiting),
+    )
+    known = [({"function": one.name}, one.mean_us / 1e6) for one in functions if one.mean_us >= 0]
     yield "call_duration_seconds", "gauge", "seconds", "Moving mean of the duration of calls.", known
-    yield "attempts_retried", "counter", "", "Attempts after which a call ran again.", [({}, counts["retried"])]
-    yield "actors", "gauge", "", "Actors that live or have handles.", [({}, counts["actors"])]
-    yield "actor_restarts", "counter", "", "Restarts of actors.", [({}, counts["restarted"])]
-    yield "processes", "gauge", "", "Processes that run calls and actors.", by_node("executors")
-    yield "objects", "gauge", "", "Objects in the store.", [({}, counts["objects"])]
-    yield "cpus", "gauge", "", "CPUs of the job.", by_node("cpus")
-    yield "cpus_given", "gauge", "", "CPUs reserved by calls and actors.", by_node("cpus_used")
-    yield "gpus", "gauge", "", "GPUs of the job.", by_node("gpus")
-    yield "gpus_given", "gauge", "", "GPUs reserved by calls and actors.", by_node("gpus_used")
-    yield "memory_bytes", "gauge", "bytes", "Memory of the job.", by_node("memory")
-    yield "memory_given_bytes", "gauge", "bytes", "Memory reserved by calls and actors.", by_node("memory_used")
-    yield "object_store_bytes", "gauge", "bytes", "Size of the object store.", by_node("arena")
-    stored = [({"node": one["hostname"]}, float(one["used"])) for one in facts.store.get("nodes", [])]
+    yield "attempts_retried", "counter", "", "Attempts after which a call ran again.", [({}, counts.retried)]
+    yield "actors", "gauge", "", "Actors that live or have handles.", [({}, counts.actors)]
+    yield "actor_restarts", "counter", "", "Restarts of actors.", [({}, counts.restarted)]
+    yield "processes", "gauge", "", "Processes that run calls and actors.", by_node(lambda one: one.executors)
+    yield "objects", "gauge", "", "Objects in the store.", [({}, counts.objects)]
+    yield "cpus", "gauge", "", "CPUs of the job.", by_node(lambda one: one.cpus)
+    yield "cpus_given", "gauge", "", "CPUs reserved by calls and actors.", by_node(lambda one: one.cpus_used)
+    yield "gpus", "gauge", "", "GPUs of the job.", by_node(lambda one: one.gpus)
+    yield "gpus_given", "gauge", "", "GPUs reserved by calls and actors.", by_node(lambda one: one.gpus_used)
+    yield "memory_bytes", "gauge", "bytes", "Memory of the job.", by_node(lambda one: one.memory)
+    yield (
+        "memory_given_bytes",
+        "gauge",
+        "bytes",
+        "Memory reserved by calls and actors.",
+        by_node(lambda one: one.memory_used),
+    )
+    yield "object_store_bytes", "gauge", "bytes", "Size of the object store.", by_node(lambda one: one.arena)
+    stores = facts.store.nodes if facts.store is not None else []
+    stored = [({"node": one.hostname}, float(one.used)) for one in stores]
     yield "object_store_used_bytes", "gauge", "bytes", "Bytes of the objects in the store.", stored
-    spilled = [({"node": one["hostname"]}, float(one["on_disk"])) for one in facts.store.get("nodes", [])]
+    spilled = [({"node": one.hostname}, float(one.on_disk)) for one in stores]
     yield "object_store_spilled_bytes", "gauge", "bytes", "Bytes of the objects that were spilled to disk.", spilled
     measured = facts.measured
     use = [({"node": name}, one.cpu) for name, one in measured.items() if one.cpu >= 0]

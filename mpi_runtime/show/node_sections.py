@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from mpi_runtime.scheduler.protocol.entries import NodeStore
+from mpi_runtime.scheduler.protocol.past import RETURNED
+from mpi_runtime.scheduler.protocol.window_questions import NodeLoad
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.measures import CURVES, Measured
 from mpi_runtime.show.numbers import count, seconds, size, three
@@ -14,26 +18,26 @@ FEW_NODES = 8
 
 def nodes(facts: Facts) -> Block:
     """The nodes: a table of few, a heat map of many."""
-    nodes, in_all = facts.glance["nodes"], facts.glance["nodes_in_all"]
-    store = {one["hostname"]: one for one in facts.store.get("nodes", [])}
-    closed = [one for one in nodes if _state_of(one, facts.measured.get(one["name"]) or Measured()) != "runs"]
+    nodes, in_all = facts.glance.nodes, facts.glance.nodes_in_all
+    store = {one.hostname: one for one in facts.store.nodes} if facts.store is not None else {}
+    closed = [one for one in nodes if _state_of(one, facts.measured.get(one.name) or Measured()) != "runs"]
     said = f"{count(in_all)}, {f'{len(closed)} to look at' if closed else 'all well'}"
     said += f"; the first {len(nodes)} are shown" if in_all > len(nodes) else ""
     if facts.is_over:
         return _nodes_after(facts, nodes, store)
     if len(nodes) > FEW_NODES:
         return {"id": "nodes", "kind": "heat", "title": "Nodes", "said": said, **_heat(facts, nodes, store)}
-    has_gpus = any(one["gpus"] for one in nodes)
+    has_gpus = any(one.gpus for one in nodes)
     is_measured = any(one.gpus for one in facts.measured.values())
     rows = []
     for number, one in enumerate(nodes):
-        kept = store.get(one["name"], {})
-        found = facts.measured.get(one["name"]) or Measured()
-        row = [f"{number}", one["name"], _state_of(one, found), _share(one["cpus_used"], one["cpus"], three)]
-        row += [_share(one["gpus_used"], one["gpus"], three)] if has_gpus else []
+        kept = store.get(one.name)
+        found = facts.measured.get(one.name) or Measured()
+        row: list[object] = [f"{number}", one.name, _state_of(one, found), _share(one.cpus_used, one.cpus, three)]
+        row += [_share(one.gpus_used, one.gpus, three)] if has_gpus else []
         row += [_trend(found, "CPU use"), _trend(found, "memory in use")]
         row += [_trend(found, "GPU use"), _hottest(found)] if is_measured else []
-        row += [_share(kept.get("used", 0), one["arena"], size), one["executors"]]
+        row += [_share(_used(kept), one.arena, size), one.executors]
         rows.append(row)
     wide = {"w": 1, "l": 1}
     columns: list[tuple[Any, ...]] = [("node", "mono", {"w": 1}), ("state", "pill"), ("CPUs given", "share", wide)]
@@ -48,9 +52,9 @@ def nodes(facts: Facts) -> Block:
 
 def detail(facts: Facts, id: str) -> list[Block]:
     """What a node opens: its curves, and its GPUs."""
-    nodes = enumerate(facts.glance["nodes"])
-    one = next((one for number, one in nodes if id in (str(number), one["name"])), None)
-    found = facts.measured.get(one["name"]) if one is not None else None
+    nodes = enumerate(facts.glance.nodes)
+    one = next((one for number, one in nodes if id in (str(number), one.name)), None)
+    found = facts.measured.get(one.name) if one is not None else None
     if one is None or found is None:
         return [{"kind": "note", "text": "It has not measured anything yet: it does so every few seconds."}]
     used, whole = found.gpu_memory
@@ -69,10 +73,11 @@ def detail(facts: Facts, id: str) -> list[Block]:
         blocks.append({"kind": "areas", "from": begin_s, "to": facts.now_s, "clock": True, "series": series})
     if found.gpus:
         blocks.append(_gpus(found))
-    on_disk = next((kept["on_disk"] for kept in facts.store.get("nodes", []) if kept["hostname"] == one["name"]), 0)
-    rows = [["memory given to calls", f"{size(one['memory_used'])} of {size(one['memory'])}"]]
+    stores = facts.store.nodes if facts.store is not None else []
+    on_disk = next((kept.on_disk for kept in stores if kept.hostname == one.name), 0)
+    rows = [["memory given to calls", f"{size(one.memory_used)} of {size(one.memory)}"]]
     rows += [["objects on disk", size(on_disk)]] if on_disk else []
-    return [*blocks, {"kind": "kv", "rows": [*rows, *(["problem", text] for text in one["problems"])]}]
+    return [*blocks, {"kind": "kv", "rows": [*rows, *(["problem", text] for text in one.problems)]}]
 
 
 def _gpus(found: Measured) -> Block:
@@ -99,57 +104,65 @@ def _hottest(found: Measured) -> str:
     return f"{most} °C" if most >= 0 else ""
 
 
-def _nodes_after(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> Block:
+def _nodes_after(facts: Facts, nodes: list[NodeLoad], store: dict[str, NodeStore]) -> Block:
     """The nodes of a job that has ended: what they have done."""
     took_s = facts.known_s
     rows = []
     for number, one in enumerate(nodes):
-        runs = [run for run in facts.runs if run[2] == one["name"]]
-        busy_s = sum(run[8] * run[11] for run in runs) / 1e6
-        failed = sum(run[9] != 0 for run in runs)
-        kept = store.get(one["name"], {})
-        row = [f"{number}", one["name"], one["cpus"], _share(busy_s, one["cpus"] * took_s, seconds)]
-        rows.append([*row, len(runs), failed, kept.get("used", 0), kept.get("on_disk", 0)])
+        runs = [run for run in facts.runs if run.host == one.name]
+        busy_s = sum(run.duration_us * run.cpus for run in runs) / 1e6
+        failed = sum(run.outcome != RETURNED for run in runs)
+        kept = store.get(one.name)
+        row = [f"{number}", one.name, one.cpus, _share(busy_s, one.cpus * took_s, seconds)]
+        rows.append([*row, len(runs), failed, _used(kept), kept.on_disk if kept is not None else 0])
     columns = [("node", "mono", {"w": 1}), ("CPUs", "num"), ("CPU time given", "share", {"w": 1, "l": 1})]
     columns += [("attempts", "count"), ("failed", "count", {"bad": 1})]
     columns += [("object store", "bytes"), ("on disk", "bytes")]
-    return table("nodes", "Nodes", columns, rows, said=count(facts.glance["nodes_in_all"]), sort=0)
+    return table("nodes", "Nodes", columns, rows, said=count(facts.glance.nodes_in_all), sort=0)
 
 
-def _share(used: float, whole: float, form: Any) -> list[Any]:
+def _used(kept: NodeStore | None) -> int:
+    return kept.used if kept is not None else 0
+
+
+def _share(used: float, whole: float, form: Callable[[float], str]) -> list[Any]:
     return [used, whole, f"{form(used)} of {form(whole)}"]
 
 
-def _state_of(node: dict[str, Any], found: Measured) -> str:
-    if node["is_closed"]:
+def _state_of(node: NodeLoad, found: Measured) -> str:
+    if node.is_closed:
         return "full"
-    return "problem" if node["problems"] or any(gpu.fault for gpu in found.gpus) else "runs"
+    return "problem" if node.problems or any(gpu.fault for gpu in found.gpus) else "runs"
 
 
-def _heat(facts: Facts, nodes: list[dict[str, Any]], store: dict[str, Any]) -> dict[str, Any]:
+def _heat(facts: Facts, nodes: list[NodeLoad], store: dict[str, NodeStore]) -> dict[str, Any]:
     metrics = {"cpus": "CPUs given"}
-    if any(one["gpus"] for one in nodes):
+    if any(one.gpus for one in nodes):
         metrics |= {"gpus": "GPUs given", "GPU use": "GPU use"}
     metrics |= {"CPU use": "CPU use", "memory in use": "Memory in use", "store": "Store"}
     cells = []
     for one in nodes:
-        kept = store.get(one["name"], {})
-        values: dict[str, float] = {key: one[f"{key}_used"] / (one[key] or 1) for key in ("cpus", "gpus", "memory")}
-        found = facts.measured.get(one["name"]) or Measured()
+        kept = store.get(one.name)
+        values = {
+            "cpus": one.cpus_used / (one.cpus or 1),
+            "gpus": one.gpus_used / (one.gpus or 1),
+            "memory": one.memory_used / (one.memory or 1),
+        }
+        found = facts.measured.get(one.name) or Measured()
         values |= {
             name: found.curves[name][-1] for name in ("CPU use", "memory in use", "GPU use") if found.curves[name]
         }
         faults = [f"GPU {number}: {gpu.fault}" for number, gpu in enumerate(found.gpus) if gpu.fault]
-        flag = "its memory is nearly used up: no new call" if one["is_closed"] else "; ".join(one["problems"] + faults)
+        flag = "its memory is nearly used up: no new call" if one.is_closed else "; ".join(one.problems + faults)
         known = [
-            ["CPUs", f"{three(one['cpus_used'])} of {three(one['cpus'])} given"],
-            *([["GPUs", f"{three(one['gpus_used'])} of {three(one['gpus'])} given"]] if one["gpus"] else []),
-            ["memory", f"{size(one['memory_used'])} of {size(one['memory'])} given"],
-            ["object store", f"{size(kept.get('used', 0))} of {size(one['arena'])}"],
-            ["on disk", size(kept.get("on_disk", 0))],
+            ["CPUs", f"{three(one.cpus_used)} of {three(one.cpus)} given"],
+            *([["GPUs", f"{three(one.gpus_used)} of {three(one.gpus)} given"]] if one.gpus else []),
+            ["memory", f"{size(one.memory_used)} of {size(one.memory)} given"],
+            ["object store", f"{size(_used(kept))} of {size(one.arena)}"],
+            ["on disk", size(kept.on_disk if kept is not None else 0)],
         ]
         known += [[name, f"{found.curves[name][-1]:.0%}"] for name in CURVES if name in values]
-        values["store"] = kept.get("used", 0) / (one["arena"] or 1)
-        said = f"{count(one['executors'])} processes"
-        cells.append({"id": one["name"], "values": values, "flag": flag, "facts": known, "said": said})
+        values["store"] = _used(kept) / (one.arena or 1)
+        said = f"{count(one.executors)} processes"
+        cells.append({"id": one.name, "values": values, "flag": flag, "facts": known, "said": said})
     return {"metrics": [{"key": key, "name": name} for key, name in metrics.items()], "nodes": cells}

@@ -6,8 +6,9 @@ import os
 import re
 import statistics
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry, Piece
 from mpi_runtime.show import charts
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, use
 from mpi_runtime.show.facts import Facts
@@ -26,7 +27,7 @@ _PREFIX = re.compile(r"^\((?P<who>.*?)(?: pid=\d+)?(?:, rank (?P<rank>\d+), (?P<
 
 def warnings(facts: Facts) -> list[list[Any]]:
     """The last warnings in the log of the job."""
-    found = [[one[1], one[4], ""] for one in facts.output if one[2] >= 30]
+    found = [[one.time_s, one.text, ""] for one in facts.output if one.level >= 30]
     return found[-5:][::-1]
 
 
@@ -34,20 +35,20 @@ def functions(facts: Facts) -> Block:
     """A row for each function."""
     took: dict[str, list[int]] = {}
     for run in facts.runs:
-        took.setdefault(run[0], []).append(run[8])
-    errors = {one["function"] for one in facts.glance["errors"]}
+        took.setdefault(run.name, []).append(run.duration_us)
+    errors = {one.function for one in facts.glance.errors}
     rows, details = [], {}
-    for one in facts.glance["functions"]:
-        name, times = one["name"], took.get(one["name"], [])
+    for one in facts.glance.functions:
+        name, times = one.name, took.get(one.name, [])
         end = facts.estimates.get(name)
-        median = statistics.median(times) / 1e6 if times else one["mean_us"] / 1e6 if one["mean_us"] >= 0 else None
+        median = statistics.median(times) / 1e6 if times else one.mean_us / 1e6 if one.mean_us >= 0 else None
         mean = clock(end.end_s, False) if end is not None and not facts.is_over else ""
-        bar = [one["done"], one["failed"], one["running"], one["submitted"], name, mean]
-        row = [name, name, one["needs"], bar, one["waiting"], one["running"], one["done"], one["failed"], median]
+        bar = [one.done, one.failed, one.running, one.submitted, name, mean]
+        row = [name, name, one.needs, bar, one.waiting, one.running, one.done, one.failed, median]
         rows.append([*row, max(times) / 1e6 if times else None, facts.rates.get(name, 0.0)])
         if facts.is_over and name in errors:
             details[name] = error_blocks(
-                facts.errors.get(name) or [e for e in facts.glance["errors"] if e["function"] == name]
+                facts.errors.get(name) or [e for e in facts.glance.errors if e.function == name]
             )
     columns: list[Column] = [("function", "fn", {"w": 1}), ("needs", "text"), ("progress", "meter", {"w": 1})]
     columns += [("waiting", "count"), ("running", "count"), ("done", "count"), ("failed", "count", {"bad": 1})]
@@ -56,7 +57,7 @@ def functions(facts: Facts) -> Block:
         columns.append(("calls/s", "num", {"help": "ends a second in the last minute"}))
     else:
         rows = [row[:-1] for row in rows]
-    in_all = facts.glance["functions_in_all"]
+    in_all = facts.glance.functions_in_all
     more: dict[str, Any] = {"search": "function" if len(rows) > 8 else "", "sort": 6 if facts.is_over else 3}
     if in_all > len(rows):
         more["said"] = f"{count(len(rows))} of {count(in_all)}: rather those that run, wait or have failed"
@@ -64,34 +65,41 @@ def functions(facts: Facts) -> Block:
     return table("functions", "Functions", columns, rows, open=True, down=True, **more)
 
 
-def error_blocks(errors: Sequence[dict[str, Any]]) -> list[Block]:
+def error_blocks(errors: Sequence[ErrorEntry]) -> list[Block]:
     """Blocks that show errors with their tracebacks."""
     shown = []
     for one in errors:
-        parts = [f"{plural(one['failed'], 'call')} failed"] if one["failed"] else []
-        parts += [f"{plural(one['retried'], 'attempt')} failed and ran again"] if one["retried"] else []
-        where = f"last at {clock(one['last_us'] / 1e6)}" + (
-            f" on {one['host']}, rank {one['rank']}" if one["host"] else ""
-        )
-        shown.append({"text": one["text"], "where": f"{', '.join(parts)}; {where}", "trace": one["trace"]})
+        parts = [f"{plural(one.failed, 'call')} failed"] if one.failed else []
+        parts += [f"{plural(one.retried, 'attempt')} failed and ran again"] if one.retried else []
+        where = f"last at {clock(one.last_us / 1e6)}" + (f" on {one.host}, rank {one.rank}" if one.host else "")
+        shown.append({"text": one.text, "where": f"{', '.join(parts)}; {where}", "trace": one.trace})
     return [{"kind": "errors", "errors": shown, "open": len(shown) < 4}] if shown else []
 
 
 def ran_of(facts: Facts) -> list[Ran]:
     """The calls that have run, and those that run, for charts."""
     found = [
-        Ran(host, start_us / 1e6, (start_us + took_us) / 1e6, name, FAILED if outcome else DONE, cpus, gpus, ids)
-        for name, _, host, _, _, _, _, start_us, took_us, outcome, _, cpus, gpus, ids in facts.runs
+        Ran(
+            host=run.host,
+            start=run.start_us / 1e6,
+            end=run.end_us / 1e6,
+            name=run.name,
+            ending=FAILED if run.outcome else DONE,
+            cpus=run.cpus,
+            gpus=run.gpus,
+            gpu_ids=run.gpu_ids,
+        )
+        for run in facts.runs
     ]
     if not facts.is_over:
-        running, now_s = facts.glance["running"], facts.now_s
-        found += [Ran(one[3], now_s - one[6] / 1e6, now_s, one[0], RUNNING) for one in running]
+        now_s = facts.now_s
+        found += [Ran(one.host, now_s - one.for_us / 1e6, now_s, one.name, RUNNING) for one in facts.glance.running]
     return found
 
 
 def use_over_time(facts: Facts, ran: list[Ran]) -> list[Block]:
     """The CPUs and GPUs that were given to calls."""
-    total = facts.glance["total"]
+    total = facts.glance.total
     begin_s = min((one.start for one in ran), default=facts.begin_s)
     end_s = max((one.end for one in ran), default=begin_s)
     said = "given to calls"
@@ -122,45 +130,43 @@ def timeline(facts: Facts, ran: list[Ran]) -> Block:
 def actors(facts: Facts) -> list[Block]:
     """The actors, if there are any."""
     rows = []
-    for one in facts.actors.get("rows", []):
-        title = one["name"] or one["repr_name"] or one["actor_id"][:8]
+    for one in facts.actors.rows:
+        title = one.title or one.actor_id[:8]
         where = facts.host_of(one)
-        row = [one["actor_id"], title, one["class_name"], one["state"], where, one["pid"], one["pending_calls"]]
-        rows.append([*row, one["num_restarts"], facts.sizes.get((where, one["pid"])), one["death_cause"] or ""])
+        row = [one.actor_id, title, one.class_name, one.state, where, one.pid, one.pending_calls]
+        rows.append([*row, one.num_restarts, facts.sizes.get((where, one.pid or 0)), one.death_cause or ""])
     if not rows:
         return []
-    states = [row[3] for row in rows]
-    said = f"{count(facts.actors['count'])}: " + ", ".join(
+    states = [one.state for one in facts.actors.rows]
+    said = f"{count(facts.actors.count)}: " + ", ".join(
         f"{count(states.count(state))} {state.lower().replace('_', ' ')}" for state in dict.fromkeys(states)
     )
     columns: list[Column] = [("name", "mono", {"w": 1}), ("class", "mono"), ("state", "pill"), ("node", "mono")]
     columns += [("pid", "text"), ("waiting", "count"), ("restarts", "count")]
     columns += [("memory", "bytes", {"help": "resident, with what it shares with others"}), ("cause of death", "text")]
-    more = {"count": facts.actors["count"], "search": "name, class, state" if len(rows) > 8 else ""}
+    more = {"count": facts.actors.count, "search": "name, class, state" if len(rows) > 8 else ""}
     return [table("actors", "Actors", columns, rows, said=said, sort=5, down=True, open=not facts.is_over, **more)]
 
 
 def store(facts: Facts) -> list[Block]:
     """The object store, if it holds anything."""
     store = facts.store
-    if not store or not (store["used"] or store["on_disk"]):
+    if store is None or not (store.used or store.on_disk):
         return []
-    said = f"{plural(store['count'], 'object')}, {size(store['used'])} of {size(store['capacity'])}"
-    said += f"; {size(store['on_disk'])} spilled to disk" if store["on_disk"] else ""
-    largest = sorted(
-        ((made_by(name), amount) for name, amount in store["by_function"].items()), key=lambda one: -one[1]
-    )
+    said = f"{plural(store.count, 'object')}, {size(store.used)} of {size(store.capacity)}"
+    said += f"; {size(store.on_disk)} spilled to disk" if store.on_disk else ""
+    largest = sorted(((made_by(name), amount) for name, amount in store.by_function.items()), key=lambda one: -one[1])
     by_function = [[name, amount, name] for name, amount in largest[:6]]
-    by_node = [[one["hostname"], one["used"]] for one in store["nodes"] if one["used"]][:6]
+    by_node = [[one.hostname, one.used] for one in store.nodes if one.used][:6]
     halves = [
         {"title": "The largest, by the function that made them", "form": "bytes", "rows": by_function},
         {"title": "By node", "form": "bytes", "rows": by_node},
     ]
     rows = []
-    for one in store["largest"]:
-        id, made = one["object_id"], made_by(one["made_by"])
-        state = " and ".join(["in memory"] * one["in_memory"] + ["on disk"] * one["on_disk"]) or "moves"
-        rows.append([id, id[-12:], made, one["hostname"], state, one["held_by"], one["size"]])
+    for one in store.largest:
+        id, made = one.object_id, made_by(one.made_by)
+        state = " and ".join(["in memory"] * one.in_memory + ["on disk"] * one.on_disk) or "moves"
+        rows.append([id, id[-12:], made, one.hostname, state, one.held_by, one.size])
     columns = [("largest", "mono", {"w": 1}), ("made by", "fn"), ("node", "mono"), ("state", "text")]
     columns += [("held by", "text", {"clip": 1}), ("size", "bytes")]
     return [
@@ -175,16 +181,28 @@ def made_by(text: str) -> str:
     return f"put at {os.path.basename(name.partition(' in ')[0])}" if " in " in name else name or "put"
 
 
-def lines_of(pieces: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Lines of output, the newest first: number, time, level, writer, text, function."""
-    lines: list[list[Any]] = []
-    for number, time_s, level, prefix, text in pieces:
-        found = _PREFIX.match(prefix)
-        who, name = prefix.strip(), None
+class Line(NamedTuple):
+    """A line of output, as pages have it."""
+
+    number: int
+    time_s: float
+    level: int
+    writer: str
+    text: str
+    function: str | None
+
+
+def lines_of(pieces: Sequence[Piece]) -> list[Line]:
+    """Lines of output, the newest first."""
+    lines: list[Line] = []
+    for piece in pieces:
+        found = _PREFIX.match(piece.writer)
+        who, name = piece.writer.strip(), None
         if found is not None:
             name = found["who"]
             who = name + (f", rank {found['rank']}" if found["rank"] else "")
-        lines += [[number, time_s, level, who, one[:2000], name] for one in text.rstrip("\n").split("\n")]
+        texts = piece.text.rstrip("\n").split("\n")
+        lines += [Line(piece.number, piece.time_s, piece.level, who, text[:2000], name) for text in texts]
     return lines[-LINES_MAX:][::-1]
 
 
@@ -196,14 +214,13 @@ def output(facts: Facts) -> Block:
 
 def calls(facts: Facts) -> Block:
     """A row for each attempt of a call that has ended."""
-    begin_s = min(run[7] for run in facts.runs) / 1e6
+    begin_s = min(run.start_us for run in facts.runs) / 1e6
     rows = []
     for number, run in enumerate(facts.runs[-CALLS_MAX:]):
-        name, kind, host, rank, pid, actor, submitted_us, start_us, duration_us, outcome, attempt, _, _, gpus = run
-        title = f"{actor}: {name}" if kind and actor and actor not in name else name  # it may be one only since then
-        row = [str(number), title, ENDINGS[outcome], host, rank, pid, ",".join(map(str, gpus))]
-        row += [round(max(0, start_us - submitted_us) / 1e6, 6), round(start_us / 1e6 - begin_s, 4)]
-        rows.append([*row, duration_us / 1e6, attempt + 1, KINDS[kind]])
+        title = run.title if run.kind else run.name  # a process may have become an actor only since then
+        row = [str(number), title, ENDINGS[run.outcome], run.host, run.rank, run.pid, ",".join(map(str, run.gpu_ids))]
+        row += [round(max(0, run.waited_us) / 1e6, 6), round(run.start_us / 1e6 - begin_s, 4)]
+        rows.append([*row, run.duration_us / 1e6, run.attempt + 1, KINDS[run.kind]])
     columns = [("call", "mono", {"w": 1}), ("ending", "pill"), ("host", "mono"), ("rank", "text"), ("pid", "text")]
     columns += [("GPUs", "text"), ("waited", "time"), ("start", "time"), ("took", "time")]
     columns += [("attempt", "count"), ("kind", "text")]

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+
+from mpi_runtime.scheduler.protocol.window_questions import Stack
 
 LIMIT_S = 20.0
 ELSEWHERE_S = 25.0
@@ -39,12 +40,12 @@ def stack(pid: int) -> str:
     return done.stdout.strip()
 
 
-def elsewhere(ask: Callable[[str, Any], Any], host: str, pid: int) -> str:
+def elsewhere(ask: Callable[[Stack], str | None], host: str, pid: int) -> str:
     """Return the same of a process of a job on another host. `ask`: asks the job's window."""
     end_s = time.monotonic() + ELSEWHERE_S
     while time.monotonic() < end_s:
         try:
-            text: str | None = ask("stack", (host, pid))
+            text = ask(Stack(host, pid))
         except LookupError as error:
             return f"The stack cannot be read: {error}"
         if text is None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+import msgspec
+
 _PARTS = re.compile(r"(\x1b\[[0-9;:]*m)")
 """A sequence that sets colours and nothing else."""
 _UNFINISHED = re.compile(r"\x1b(\[[0-9;:]{0,99})?\Z")
@@ -21,6 +23,9 @@ def visible(value: Any) -> Any:
         if value.isprintable():
             return value
         return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in value)
+    if isinstance(value, msgspec.Struct):
+        fields = {name: visible(getattr(value, name)) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **fields)
     if isinstance(value, dict):
         return {visible(key): visible(one) for key, one in value.items()}
     return [visible(one) for one in value] if isinstance(value, (list, tuple)) else value

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 from mpi_runtime import ObjectRef, cluster_resources, get, put, remote
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
 from mpi_runtime.extend import BlockingFuture, job
+from mpi_runtime.scheduler.protocol.questions import Explain
 from mpi_runtime.util.background_calls import Dispatcher
 from mpi_runtime.util.pool_process import PoolProcess
 
@@ -60,7 +61,7 @@ def _forget_ended() -> None:
     """Forget pools that have ended, with the variables of their initializers: nobody has a reference to these."""
     questions = job().questions
     for key in list(_prepared):
-        if questions.query("explain", key)["state"] == "unknown":
+        if questions.ask(Explain(key)).state == "unknown":
             del _prepared[key]
 
 

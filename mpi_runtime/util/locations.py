@@ -11,6 +11,7 @@ from mpi_runtime import ObjectRef
 from mpi_runtime.errors.arguments import check_whole
 from mpi_runtime.extend import ask, job
 from mpi_runtime.scheduler.protocol.effects import Ready, ReadyError, ReadyStored
+from mpi_runtime.scheduler.protocol.questions import Objects
 
 __all__ = ["get_local_object_locations", "get_object_locations"]
 
@@ -76,8 +77,8 @@ def _checked(obj_refs: Any) -> Sequence[ObjectRef[Any]]:
 
 
 def _location(ref: ObjectRef[Any]) -> dict[str, Any]:
-    for entry in ask("objects", ref.binary()):
-        return _as_in_ray(entry["node_ids"], entry["object_size"] or None, entry["is_spilled"])
+    for entry in ask(Objects(ref.binary())):
+        return _as_in_ray(entry.node_ids, entry.object_size or None, entry.is_spilled)
     return _as_in_ray([], None, False)
 
 

@@ -14,10 +14,24 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from mpi_runtime.extend import ask
+from mpi_runtime.scheduler.protocol.entries import NodeEntry, dictionaries
+from mpi_runtime.scheduler.protocol.questions import (
+    Actors,
+    Groups,
+    Nodes,
+    Objects,
+    Question,
+    Statistics,
+    Store,
+    Tasks,
+    Workers,
+)
 from mpi_runtime.show.tables import Table
 
 Filter = tuple[str, str, Any]
@@ -49,7 +63,7 @@ def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entr
     Raises:
         ValueError: a filter is malformed, or its key does not exist.
     """
-    return _list("tasks", filters, limit)
+    return _list(Tasks(), filters, limit)
 
 
 def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
@@ -58,7 +72,7 @@ def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Ent
     Keys: `actor_id`, `class_name`, `state`, `name`, `repr_name`, `ray_namespace`, `node_id`, `pid`, `num_restarts`,
     `death_cause`, `pending_calls`.
     """
-    return _list("actors", filters, limit)
+    return _list(Actors(), filters, limit)
 
 
 def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
@@ -66,7 +80,7 @@ def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[En
 
     Keys: `object_id`, `state`, `object_size` in bytes, `node_ids`, `reference_count`.
     """
-    return _list("objects", filters, limit)
+    return _list(Objects(), filters, limit)
 
 
 def list_workers(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
@@ -74,12 +88,12 @@ def list_workers(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[En
 
     Keys: `worker_id`, `pid`, `state`, `rank`, `node_id`, `actor_id`, `task_id`, `gpu_ids`, `assigned_resources`.
     """
-    return _list("workers", filters, limit)
+    return _list(Workers(), filters, limit)
 
 
 def list_placement_groups(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """List placement groups that have not been removed. For the arguments see `list_tasks`."""
-    return _list("group_table", filters, limit)
+    return _list(Groups(), filters, limit)
 
 
 def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
@@ -87,7 +101,7 @@ def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entr
 
     Keys: `node_id`, `node_name`, `is_head_node`, `state`, `resources_total`, `labels`.
     """
-    return _list("nodes", filters, limit)
+    return Table(_filtered([_node(one) for one in ask(Nodes())], filters, limit))
 
 
 def get_task(id: str) -> Entry | None:
@@ -99,68 +113,71 @@ def get_task(id: str) -> Entry | None:
     Raises:
         ValueError: `id` is not an id.
     """
-    return _one("tasks", id)
+    return _first(_entries(ask(Tasks(_bytes(id)))))
 
 
 def get_actor(id: str) -> Entry | None:
     """Find an actor by its `actor_id`, as `get_task` does; None if it is unknown."""
-    return _one("actors", id)
+    return _first(_entries(ask(Actors(_bytes(id)))))
 
 
 def get_node(id: str) -> Entry | None:
     """Find a node by its `node_id`, as `get_task` does; None if it is unknown."""
-    return _one("nodes", id)
+    return _first([_node(one) for one in ask(Nodes(_bytes(id)))])
 
 
 def summarize_tasks() -> dict[str, Any]:
     """Count calls by function and state, and calls that have ended since the job began."""
-    totals = ask("statistics")
-    ended = {name: totals[name] for name in ("submitted", "finished", "failed", "retried")}
-    return {"summary": _states("tasks", "name"), **ended}
+    totals = ask(Statistics())
+    ended = {name: getattr(totals, name) for name in ("submitted", "finished", "failed", "retried")}
+    return {"summary": _states((one.name, one.state) for one in ask(Tasks())), **ended}
 
 
 def summarize_actors() -> dict[str, dict[str, int]]:
     """Count actors by class and state."""
-    return _states("actors", "class_name")
+    return _states((one.class_name, one.state) for one in ask(Actors()))
 
 
-def _states(what: str, key: str) -> dict[str, dict[str, int]]:
+def _states(found: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
     counts: dict[str, Counter[str]] = {}
-    for one in ask(what):
-        counts.setdefault(one[key], Counter())[one["state"]] += 1
+    for name, state in found:
+        counts.setdefault(name, Counter())[state] += 1
     return {name: dict(states) for name, states in counts.items()}
 
 
 def summarize_objects() -> dict[str, int]:
     """Count the values in the object store, and their bytes."""
-    sizes = [found["object_size"] for found in ask("objects")]
+    sizes = [found.object_size for found in ask(Objects())]
     return {"total_objects": len(sizes), "total_size_bytes": sum(sizes)}
 
 
-def _node(node: dict[str, Any]) -> Entry:
+def _node(node: NodeEntry) -> Entry:
     return Entry(
-        node_id=node["NodeID"],
-        node_name=node["NodeName"],
-        is_head_node=0 in node["ranks"],
-        state="ALIVE" if node["Alive"] else "DEAD",
-        resources_total=node["Resources"],
-        labels=node["Labels"],
+        node_id=node.id,
+        node_name=node.name,
+        is_head_node=0 in node.ranks,
+        state="ALIVE" if node.is_alive else "DEAD",
+        resources_total=node.resources,
+        labels=node.labels,
     )
 
 
-def _entries(what: str, id: bytes = b"") -> list[Entry]:
-    entry = _node if what == "nodes" else Entry
-    return [entry(one) for one in ask(what, id)]
+def _entries(found: Sequence[Struct]) -> list[Entry]:
+    return [Entry(one) for one in dictionaries(found)]
 
 
-def _list(what: str, filters: Sequence[Filter], limit: int) -> Table[Entry]:
-    return Table(_filtered(_entries(what), filters, limit))
+def _list(question: Question[Sequence[Struct]], filters: Sequence[Filter], limit: int) -> Table[Entry]:
+    return Table(_filtered(_entries(ask(question)), filters, limit))
 
 
-def _one(what: str, id: str) -> Entry | None:
+def _bytes(id: str) -> bytes:
     if not isinstance(id, str) or not _ID.fullmatch(id):
         raise ValueError(f"an id is a string of 32 hexadecimal digits, as the lists have it, not {id!r}")
-    return next(iter(_entries(what, bytes.fromhex(id))), None)
+    return bytes.fromhex(id)
+
+
+def _first(entries: list[Entry]) -> Entry | None:
+    return entries[0] if entries else None
 
 
 def _filtered(entries: list[Entry], filters: Sequence[Filter], limit: int) -> list[Entry]:
@@ -184,4 +201,4 @@ def memory_summary() -> Table[Entry]:
     `made_by` is the line that has put it, such as "app.py:12 in main", or the function that has returned it, with its
     first line, "load (app.py:5)"; empty if not known.
     """
-    return Table([Entry(one) for one in ask("store", b"")])
+    return Table(_entries(ask(Store())))

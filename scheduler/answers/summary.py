@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Iterable
 from heapq import nsmallest
 from itertools import accumulate, islice, takewhile
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from mpi_runtime.scheduler.answers.why_waiting import available_resources, cluster_resources, statistics
+from mpi_runtime.scheduler.answers.cluster import available_resources, cluster_resources, statistics
+from mpi_runtime.scheduler.answers.listing import busy_executors
 from mpi_runtime.scheduler.log import errors
-from mpi_runtime.scheduler.log.listing import KINDS, busy_executors
 from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.protocol.entries import TASK_TYPES, Amounts
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER
 from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.window_questions import BusyProcess, FunctionEntry, JobCounts, JobState, NodeLoad
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED
 from mpi_runtime.scheduler.records.records import Executor, Node
 from mpi_runtime.scheduler.records.state import State
@@ -32,27 +34,32 @@ BYTES_MAX = 45_000
 T = TypeVar("T")
 
 
-def glance(state: State, now: int) -> dict[str, Any]:
+def glance(state: State, now: int) -> JobState:
     """Resources, functions, running calls, kinds of errors, and the load of nodes. The size is bounded."""
     busy = busy_executors(state)
     names = Counter(task.function.spec.name for executor in busy if (task := executor.running()) is not None)
     oldest = sorted(busy, key=lambda executor: (executor.progress_us, executor.id))
-    counts = statistics(state, b"")
-    open_calls = counts["submitted"] - counts["finished"] - counts["failed"]
+    counts = statistics(state)
+    open_calls = counts.submitted - counts.finished - counts.failed
     known = functions(state, names)
-    return {
-        "job_us": now + state.wall_us,
-        "end_us": 0 if state.end_us is None else state.end_us + state.wall_us,
-        "counts": {**counts, "running": len(busy), "waiting": max(0, open_calls - len(busy)), "ran": state.ran},
-        "total": _shared(cluster_resources(state, b"")),
-        "free": _shared(available_resources(state, b"")),
-        "functions": fitting(chosen(known), BYTES_MAX),
-        "functions_in_all": len(known),
-        "running": fitting((_call(executor, now) for executor in oldest[:RUNNING_MAX]), BYTES_MAX),
-        "errors": fitting(errors.errors(state)[:ERRORS_MAX], BYTES_MAX),
-        "nodes": fitting((_node(node) for node in islice(state.nodes.values(), NODES_MAX)), BYTES_MAX),
-        "nodes_in_all": len(state.nodes),
-    }
+    return JobState(
+        job_us=now + state.wall_us,
+        end_us=0 if state.end_us is None else state.end_us + state.wall_us,
+        counts=JobCounts(
+            **msgspec.structs.asdict(counts),
+            running=len(busy),
+            waiting=max(0, open_calls - len(busy)),
+            ran=state.ran,
+        ),
+        total=_shared(cluster_resources(state)),
+        free=_shared(available_resources(state)),
+        functions=fitting(chosen(known), BYTES_MAX),
+        functions_in_all=len(known),
+        running=fitting((_busy(executor, now) for executor in oldest[:RUNNING_MAX]), BYTES_MAX),
+        errors=fitting(errors.errors(state)[:ERRORS_MAX], BYTES_MAX),
+        nodes=fitting((_node(node) for node in islice(state.nodes.values(), NODES_MAX)), BYTES_MAX),
+        nodes_in_all=len(state.nodes),
+    )
 
 
 def fitting(entries: Iterable[T], bytes_max: int) -> list[T]:
@@ -62,78 +69,71 @@ def fitting(entries: Iterable[T], bytes_max: int) -> list[T]:
     return [one for one, _ in zip(found, takewhile(lambda size: size <= bytes_max, sizes), strict=False)]
 
 
-def functions(state: State, running: Counter[str]) -> list[dict[str, Any]]:
+def functions(state: State, running: Counter[str]) -> list[FunctionEntry]:
     """Counts for each name of a function: its specs together."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, FunctionEntry] = {}
     for function in islice(state.functions.values(), SPECS_MAX):
         name = function.spec.name
         one = found.get(name)
         if one is None:
-            found[name] = one = {
-                "name": name,
-                "kind": KINDS[function.spec.kind.number],
-                "needs": "its actor" if function.is_method else str(function.spec.asks),
-                "submitted": 0,
-                "done": 0,
-                "failed": 0,
-                "running": running[name],
-                "mean_us": -1,
-            }
-        one["submitted"] += function.submitted
-        one["done"] += function.done
-        one["failed"] += function.failed
-        one["mean_us"] = max(one["mean_us"], function.duration_us)
+            needs = "its actor" if function.is_method else str(function.spec.asks)
+            kind = TASK_TYPES[function.spec.kind.number]
+            found[name] = one = FunctionEntry(name=name, kind=kind, needs=needs, running=running[name])
+        one.submitted += function.submitted
+        one.done += function.done
+        one.failed += function.failed
+        one.mean_us = max(one.mean_us, function.duration_us)
     for one in found.values():
-        one["waiting"] = max(0, one["submitted"] - one["done"] - one["failed"] - one["running"])
+        one.waiting = max(0, one.submitted - one.ended - one.running)
     return list(found.values())
 
 
-def chosen(functions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def chosen(functions: list[FunctionEntry]) -> list[FunctionEntry]:
     """The functions to show, those with most calls first: rather those that run, wait or have failed."""
 
-    def is_quiet(one: dict[str, Any]) -> bool:
-        return not (one["running"] or one["waiting"] or one["failed"])
+    def is_quiet(one: FunctionEntry) -> bool:
+        return not (one.running or one.waiting or one.failed)
 
-    shown = nsmallest(FUNCTIONS_MAX, functions, key=lambda one: (is_quiet(one), -one["submitted"], one["name"]))
-    return sorted(shown, key=lambda one: (-one["submitted"], one["name"]))
+    shown = nsmallest(FUNCTIONS_MAX, functions, key=lambda one: (is_quiet(one), -one.submitted, one.name))
+    return sorted(shown, key=lambda one: (-one.submitted, one.name))
 
 
-def _shared(amounts: dict[str, float]) -> dict[str, float]:
+def _shared(amounts: Amounts) -> Amounts:
     """Without the resource that each node has by its own address: there may be thousands."""
     return {name: amount for name, amount in amounts.items() if not name.startswith("node:")}
 
 
-def _call(executor: Executor, now: int) -> tuple[Any, ...]:
+def _busy(executor: Executor, now: int) -> BusyProcess:
     task = executor.running()
     assert task is not None
     ranks = f" ({len(executor.gang.members)} ranks)" if executor.gang is not None else ""
     own = " (own scheduler)" if task.function.spec.environment.get(OWN_SCHEDULER) == BRINGS else ""
-    return (
-        f"{task.function.spec.name}{ranks}{own}",
-        KINDS[task.function.spec.kind.number],
-        task.state == BLOCKED,
-        executor.rank.node.hostname,
-        executor.rank.number,
-        executor.pid,
-        now - executor.progress_us,
-        task.id.hex(),
-        executor.process.name,
+    return BusyProcess(
+        name=f"{task.function.spec.name}{ranks}{own}",
+        kind=TASK_TYPES[task.function.spec.kind.number],
+        is_blocked=task.state == BLOCKED,
+        host=executor.rank.node.hostname,
+        rank=executor.rank.number,
+        pid=executor.pid,
+        for_us=now - executor.progress_us,
+        id=task.id.hex(),
+        actor=executor.process.name,
     )
 
 
-def _node(node: Node) -> dict[str, Any]:
+def _node(node: Node) -> NodeLoad:
     total, free = node.total, node.free
     gpus = gpu_pool.in_use(total, total.gpu_units)
-    return {
-        "name": node.hostname,
-        "cpus": total.cpu / UNIT,
-        "cpus_used": max(0, total.cpu - free.cpu) / UNIT,
-        "gpus": gpus / UNIT,
-        "gpus_used": (gpus - gpu_pool.in_use(free, free.gpu_units)) / UNIT,
-        "memory": total.memory,
-        "memory_used": max(0, total.memory - free.memory),
-        "arena": node.arena,
-        "executors": len(node.executors()),
-        "is_closed": node.is_closed(),
-        "problems": node.gpu_problems[:4],
-    }
+    return NodeLoad(
+        name=node.hostname,
+        cpus=total.cpu / UNIT,
+        cpus_used=max(0, total.cpu - free.cpu) / UNIT,
+        gpus=gpus / UNIT,
+        gpus_used=(gpus - gpu_pool.in_use(free, free.gpu_units)) / UNIT,
+        memory=total.memory,
+        memory_used=max(0, total.memory - free.memory),
+        arena=node.arena,
+        executors=len(node.executors()),
+        is_closed=node.is_closed(),
+        problems=node.gpu_problems[:4],
+    )

@@ -1,23 +1,15 @@
-"""Answers to questions about the state: nodes, free resources, and why a call does not run yet."""
+"""Why a call does not run yet, where a value is, and why a placement group has no nodes: in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import msgspec
-
 from mpi_runtime.scheduler.actors import calls as actor_calls
-from mpi_runtime.scheduler.actors import checkpoints
-from mpi_runtime.scheduler.answers import store_summary
 from mpi_runtime.scheduler.dispatch import backoff, deadline, fair_shares, locality
-from mpi_runtime.scheduler.log import history, listing, notes
+from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
 from mpi_runtime.scheduler.protocol.amounts import amount
-from mpi_runtime.scheduler.protocol.effects import Answer
-from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Label, Query, RefusedError, Where
-from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
-from mpi_runtime.scheduler.protocol.resources import Pool
+from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Label, Where
+from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
+from mpi_runtime.scheduler.protocol.questions import Explanation
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
@@ -30,139 +22,8 @@ READ_ONLY = (
 )
 
 
-def answer(state: State, query: Query, now: int) -> Answer:
-    """The answer to a query, as msgpack, or the problem with the query."""
-    function = QUERIES.get(query.what)
-    value: Any
-    try:
-        if query.what == "explain":
-            value = explain(state, query.id, now)
-        elif query.what == "running":
-            value = listing.running(state, now)
-        elif function is not None:
-            value = function(state, query.id)
-        else:
-            return Answer(query.request, b"", f"there is no question {query.what!r}")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # the argument of some questions is msgpack too
-        return Answer(query.request, b"", f"the argument of {query.what!r} cannot be read: {error}")
-    return Answer(query.request, msgspec.msgpack.encode(value))
-
-
-def _resources(pools: list[Pool]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for pool in pools:
-        named = {"CPU": pool.cpu, "GPU": gpu_pool.in_use(pool, pool.gpu_units), **pool.custom}
-        for name, units in named.items():
-            total[name] = total.get(name, 0) + units
-        for name, units in gpu_pool.types_out(pool).items():
-            total[name] -= units
-        gpu_memory = gpu_pool.in_use(pool, pool.gpu_memory)
-        for name, amount_of in (("memory", pool.memory), ("gpu_memory", gpu_memory)):
-            total[name] = total.get(name, 0) + amount_of * UNIT
-    return {name: units / UNIT for name, units in total.items() if units > 0}
-
-
-def cluster_resources(state: State, _: bytes) -> dict[str, float]:
-    """The resources of all nodes together."""
-    resources = _resources([node.total for node in state.nodes.values()])
-    resources["object_store_memory"] = float(sum(node.arena for node in state.nodes.values()))
-    return resources
-
-
-def available_resources(state: State, _: bytes) -> dict[str, float]:
-    """The free resources of all nodes together, without those of which nothing is free."""
-    resources = _resources([node.free for node in state.nodes.values()])
-    free = sum(node.arena for node in state.nodes.values()) - _stored_bytes(state)
-    return {**resources, "object_store_memory": float(free)} if free > 0 else resources
-
-
-def _stored_bytes(state: State) -> int:
-    """The size of all copies of large values, without the overhead of the arena."""
-    ids = dict.fromkeys(state.extents.values())
-    found = [known for id in ids if (known := state.objects.get(id)) is not None]
-    return sum(place.size for known in found if known.copies is not None for place in known.copies.values())
-
-
-def nodes(state: State, id: bytes) -> list[dict[str, Any]]:
-    """One entry for each node, or for the one with this id."""
-    return [
-        {
-            "NodeID": node.id,
-            "Alive": True,
-            "NodeName": node.hostname,
-            "NodeManagerHostname": node.hostname,
-            "Resources": _resources([node.total]),
-            "Available": _resources([node.free]),
-            "Labels": node.labels,
-            "ranks": [rank.number for rank in node.ranks],
-            "cpus": node.cpus,
-            "cpu_limit": node.cpu_limit,
-            "gpus": gpu_pool.table(node),
-            "gpu_problems": node.gpu_problems,
-            "executors": len(node.executors()),
-        }
-        for node in listing.chosen(state.nodes, listing.number(id))
-    ]
-
-
-def node_of_rank(state: State, id: bytes) -> str:
-    """The id of the node of the rank with this number."""
-    number = int.from_bytes(id, "big")
-    if number not in state.ranks:
-        raise RefusedError(f"there is no rank {number}")
-    return state.ranks[number].node.id
-
-
-def named_actor(state: State, key: bytes) -> list[bytes] | None:
-    """Id and handle of the actor with this namespace and name, if there is one."""
-    namespace, name = msgspec.msgpack.decode(key, type=tuple[str, str])
-    found = state.names.get((namespace, name))
-    return None if found is None else [found.actor, found.handle]
-
-
-def named_actors(state: State, _: bytes) -> list[tuple[str, str]]:
-    """Namespace and name of every actor that has them."""
-    return list(state.names)
-
-
-def progress(state: State, _: bytes) -> tuple[int, int]:
-    """The number of actors that have yet to save their state, and of records in the journal."""
-    return checkpoints.unsaved(state), state.totals.recorded
-
-
-def named_group(state: State, key: bytes) -> bytes | None:
-    """The value of the object of the placement group with this namespace and name, if there is one."""
-    namespace, name = msgspec.msgpack.decode(key, type=tuple[str, str])
-    id = state.group_names.get((namespace, name))
-    return None if id is None else state.groups[id].data
-
-
-def group(state: State, id: bytes) -> bytes | None:
-    """The value of the object of the placement group with this id, if it has not been removed."""
-    found = state.groups.get(id)
-    return None if found is None else found.data
-
-
-def group_table(state: State, id: bytes) -> list[dict[str, Any]]:
-    """One entry for each placement group, or for the one with this id."""
-    return [_group_entry(state, group) for group in listing.chosen(state.groups, id)]
-
-
-def _group_entry(state: State, group: Group) -> dict[str, Any]:
-    waiting = "NO_RESOURCES" if group.is_feasible else "INFEASIBLE"
-    return {
-        "placement_group_id": group.id.hex(),
-        "name": group.name[1] if group.name is not None else "",
-        "bundles": [listing.required(request) for request in group.requests],
-        "nodes": [group.bundles[i].node.id if i in group.bundles else "" for i in range(len(group.requests))],
-        "strategy": group.strategy,
-        "state": "CREATED" if group.is_placed else "RESCHEDULING" if group.bundles else "PENDING",
-        "scheduling": "FINISHED" if group.is_placed else waiting,
-        "why": _why_group(state, group),
-    }
-
-
-def _why_group(state: State, group: Group) -> str:
+def why_group(state: State, group: Group) -> str:
+    """Why a placement group has no nodes yet, or which it has."""
     described = [f"{request}{_on(spec.labels)}" for request, spec in zip(group.requests, group.specs, strict=True)]
     bundles = "; ".join(described[:EXPLAINED_MAX])
     if group.is_placed:
@@ -182,45 +43,25 @@ def _on(labels: tuple[Label, ...]) -> str:
     return f" on a node with {constraints.in_words(labels)}" if labels else ""
 
 
-def statistics(state: State, _: bytes) -> dict[str, int]:
-    """Counts of everything, for tests, leaks and displays. Calls that raised count as failed."""
-    return {
-        "submitted": state.submitted,
-        "finished": state.finished,
-        "failed": state.failed,
-        "retried": state.retried,
-        "restarted": state.restarted,
-        "abandoned": state.totals.abandoned,
-        "objects": len(state.objects),
-        "actors": len(state.actors),
-        "placement_groups": len(state.groups),
-        "executors": len(state.executors),
-        "ready": sum(len(queue.ready) - queue.withdrawn for queue in state.queues.values()),
-        "stored_extents": len(state.extents),
-    }
-
-
-def explain(state: State, id: bytes, now: int) -> dict[str, str]:
+def explain(state: State, id: bytes, now: int) -> Explanation:
     """Why the call that makes this object has not ended, and the story of both."""
-    story = state.stories.of(id)
-    return {**_explain(state, id, now), **({"story": story} if story else {})}
+    found = _explain(state, id, now)
+    found.story = state.stories.of(id)
+    return found
 
 
-def _explain(state: State, id: bytes, now: int) -> dict[str, str]:
+def _explain(state: State, id: bytes, now: int) -> Explanation:
     found = state.objects.get(id)
     if found is None:
-        return {"state": "unknown", "why": "No such object: it was freed, or never existed."}
+        return Explanation(state="unknown", why="No such object: it was freed, or never existed.")
     task = found.task
     if id in state.waiting_groups:
         name = f"placement group {id.hex()}"
-        return {"state": "pending", "name": name, "why": _why_group(state, state.waiting_groups[id])}
+        return Explanation(state="pending", name=name, why=why_group(state, state.waiting_groups[id]))
     if task is None:
-        return {"state": lifecycle.OBJECT_STATE_NAMES[found.state], "why": _where_it_is(state, found)}
-    return {
-        "state": lifecycle.TASK_STATE_NAMES[task.state],
-        "name": task.function.spec.name,
-        "why": _why(state, task, now),
-    }
+        return Explanation(state=lifecycle.OBJECT_STATE_NAMES[found.state], why=_where_it_is(state, found))
+    words = lifecycle.TASK_STATE_NAMES[task.state]
+    return Explanation(state=words, name=task.function.spec.name, why=_why(state, task, now))
 
 
 def _where_it_is(state: State, found: Object) -> str:
@@ -248,7 +89,7 @@ def _why(state: State, task: Task, now: int) -> str:
         missing = [id.hex() for id in task.call.arguments if state.objects[id].state in UNSEALED]
         group = state.waiting_groups.get(task.function.where.group)
         if group is not None:
-            return f"It waits for placement group {group.id.hex()}: {_why_group(state, group)}"
+            return f"It waits for placement group {group.id.hex()}: {why_group(state, group)}"
         if task.is_asked and not missing:
             return "The journal is asked whether an earlier run has made its values."
         return f"It waits for {len(missing)} argument(s): {notes.listed(missing, EXPLAINED_MAX)}."
@@ -349,14 +190,3 @@ def _free_gpus(source: Source) -> str:
 def _source_name(source: Source) -> str:
     hostname = node_of(source).hostname
     return f"bundle {source.index} on {hostname}" if isinstance(source, Bundle) else hostname
-
-
-QUERIES: dict[str, Callable[[State, bytes], Any]] = {
-    query.__name__: query
-    for query in (
-        cluster_resources, available_resources, nodes, node_of_rank, named_actor, named_actors, progress, group,
-        named_group, group_table, statistics, listing.tasks, listing.actors, listing.objects, listing.workers,
-        listing.late, history.history, history.report, store_summary.store,
-    )
-}  # fmt: skip
-"""The questions, by the names of the functions that answer them."""

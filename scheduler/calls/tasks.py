@@ -10,6 +10,7 @@ from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import errors, history
 from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
+from mpi_runtime.scheduler.protocol import past
 from mpi_runtime.scheduler.protocol.events import (
     STREAMING,
     Call,
@@ -256,7 +257,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
-    history.record(state, executor, task, event.start_us, event.duration_us, history.RETURNED)
+    history.record(state, executor, task, event.start_us, event.duration_us, past.RETURNED)
     advance(state.stories, task, FINISH)
     if task.call.digest:
         note_for_journal(state, task, event)
@@ -304,7 +305,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     if not (event.raised and task.is_cancelled):  # else it was cut short, or has not run at all
         known = function.duration_us
         function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
-    outcome = history.RAISED if event.raised else history.RETURNED
+    outcome = past.RAISED if event.raised else past.RETURNED
     history.record(state, executor, task, event.start_us, event.duration_us, outcome)
     if event.raised and task.overdue and not task.is_cancelled:
         objects.discard(state, *event.values)

@@ -6,10 +6,8 @@ Two errors of a function are equal if their texts differ only in numbers: "no po
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from msgspec.structs import asdict
-
+from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry
 from mpi_runtime.scheduler.records.lifecycle import first_line
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import State
@@ -42,9 +40,13 @@ def note(state: State, task: Task, text: str, executor: Executor | None, trace: 
         seen.text = text
 
 
-def errors(state: State, name: str | None = None) -> list[dict[str, Any]]:
+def errors(state: State, name: str | None = None) -> list[ErrorEntry]:
     """The kinds of errors, the most frequent first; `name`: only those of this function, with tracebacks."""
     chosen = [seen for seen in state.errors.values() if name is None or seen.function == name]
     chosen.sort(key=lambda one: (-one.failed, -one.retried))
-    found = [{**asdict(seen), "last_us": seen.last_us + state.wall_us} for seen in chosen]
-    return found if name is not None else [{**one, "trace": ""} for one in found]
+    return [_entry(seen, state.wall_us, seen.trace if name is not None else "") for seen in chosen]
+
+
+def _entry(seen: ErrorSeen, wall_us: int, trace: str) -> ErrorEntry:
+    last_us = seen.last_us + wall_us
+    return ErrorEntry(seen.function, seen.text, seen.failed, seen.retried, last_us, seen.rank, seen.host, trace)

@@ -11,16 +11,16 @@ than the fastest message took.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 from mpi_runtime.scheduler.log import value_moves
-from mpi_runtime.scheduler.log.listing import KINDS
+from mpi_runtime.scheduler.protocol import past
+from mpi_runtime.scheduler.protocol.entries import TASK_TYPES
 from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.past import DIED
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.records.statistics import Run
 
-RETURNED, RAISED, DIED = range(3)
 OUTCOMES = ("", "raised", "its process died")
 
 
@@ -40,23 +40,17 @@ def record_death(state: State, executor: Executor, task: Task, now: int) -> None
     record(state, executor, task, start_us, now - start_us, DIED)
 
 
-def history(state: State, _: bytes) -> dict[str, Any]:
-    """The last runs, in the order of their ends, with times in microseconds of the head's clock.
-
-    Add `wall_us` for times since 1970. `dropped`: the number of earlier runs that are forgotten.
-    """
-    return {**part(state, 0, len(state.history)), **value_moves.part(state, 0, len(state.logs.moves))}
+def history(state: State) -> past.Past:
+    """The last runs and moves."""
+    runs, moves = part(state, 0, len(state.history)), value_moves.part(state, 0, len(state.logs.moves))
+    return past.Past(runs.wall_us, runs.dropped, runs.runs, moves.moves_dropped, moves.moves)
 
 
-def part(state: State, first: int, most: int) -> dict[str, Any]:
-    """The same of a part of the runs: at most `most`, from number `first` on. Forgotten runs have numbers too."""
+def part(state: State, first: int, most: int) -> past.PastRuns:
+    """At most `most` of the runs, from number `first` on. Forgotten runs have numbers too."""
     dropped = state.ran - len(state.history)
     begin = max(0, first - dropped)
-    return {
-        "wall_us": state.wall_us,
-        "dropped": dropped,
-        "runs": [_entry(run) for run in islice(state.history, begin, begin + most)],
-    }
+    return past.PastRuns(state.wall_us, dropped, [_entry(run) for run in islice(state.history, begin, begin + most)])
 
 
 def _start_us(run: Run) -> int:
@@ -65,46 +59,42 @@ def _start_us(run: Run) -> int:
     return run.start_us + (node.clock_ahead_us if node.number and run.outcome != DIED else 0)
 
 
-def _entry(run: Run) -> tuple[Any, ...]:
+def _entry(run: Run) -> past.PastRun:
     process, spec, node = run.process, run.function.spec, run.process.node
-    return (
-        run.id.hex(),
-        spec.name,
-        KINDS[spec.kind.number],
-        run.attempt,
-        process.actor.hex() or None,
-        (process.executor, process.pid, process.name, process.rank),
-        (node.number, node.hostname),
-        (run.submitted_us, _start_us(run), run.duration_us),
-        OUTCOMES[run.outcome],
+    return past.PastRun(
+        id=run.id.hex(),
+        name=spec.name,
+        type=TASK_TYPES[spec.kind.number],
+        attempt=run.attempt,
+        actor_id=process.actor.hex() or None,
+        process=past.RunProcess(process.executor, process.pid, process.name, process.rank),
+        node=past.RunNode(node.number, node.hostname),
+        times=past.RunTimes(run.submitted_us, _start_us(run), run.duration_us),
+        error=OUTCOMES[run.outcome],
     )
 
 
-def short(run: Run, wall_us: int) -> tuple[Any, ...]:
-    """A run for a page, with times in microseconds since 1970.
-
-    Name, kind, host, rank, pid, name of its actor, submission, start, duration, outcome, attempt, CPUs, GPUs, and the
-    ids of the GPUs.
-    """
+def short(run: Run, wall_us: int) -> past.Run:
+    """A run for a page."""
     process, function = run.process, run.function
-    return (
-        function.spec.name,
-        function.spec.kind.number,
-        process.node.hostname,
-        process.rank,
-        process.pid,
-        process.name,
-        wall_us + run.submitted_us,
-        wall_us + _start_us(run),
-        run.duration_us,
-        run.outcome,
-        run.attempt,
-        function.spec.asks.cpu / UNIT,
-        function.spec.asks.gpu / UNIT,
-        list(process.gpu_ids),
+    return past.Run(
+        name=function.spec.name,
+        kind=function.spec.kind.number,
+        host=process.node.hostname,
+        rank=process.rank,
+        pid=process.pid,
+        actor=process.name,
+        submitted_us=wall_us + run.submitted_us,
+        start_us=wall_us + _start_us(run),
+        duration_us=run.duration_us,
+        outcome=run.outcome,
+        attempt=run.attempt,
+        cpus=function.spec.asks.cpu / UNIT,
+        gpus=function.spec.asks.gpu / UNIT,
+        gpu_ids=list(process.gpu_ids),
     )
 
 
-def report(state: State, _: bytes) -> dict[str, Any]:
-    """The last runs, for a page about the job: see `short`."""
-    return {"ran": state.ran, "runs": [short(run, state.wall_us) for run in state.history]}
+def report(state: State) -> past.Runs:
+    """The last runs, for a page about the job."""
+    return past.Runs(state.ran, [short(run, state.wall_us) for run in state.history])

@@ -7,9 +7,9 @@ for each hundredth of an arena that is filled or freed: MOVES_MAX in all.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
 
 from mpi_runtime.scheduler.protocol.events import OnDisk, Place, Stored
+from mpi_runtime.scheduler.protocol.past import MoveTimes, PastMove, PastMoves, RunNode
 from mpi_runtime.scheduler.records.records import Node
 from mpi_runtime.scheduler.records.state import Fetching, Object, State
 
@@ -34,8 +34,9 @@ def _record(
     state: State, what: str, node: Node, size: int, began_us: int, id: bytes = b"", made_by: str = "", source: str = ""
 ) -> None:
     state.logs.moved += 1
-    times = began_us, state.stories.now - began_us
-    state.logs.moves.append((what, id.hex(), made_by, size, (node.number, node.hostname), source, times))
+    times = MoveTimes(began_us, state.stories.now - began_us)
+    place = RunNode(node.number, node.hostname)
+    state.logs.moves.append(PastMove(what, id.hex(), made_by, size, place, source, times))
 
 
 def used(state: State, place: Place, sign: int) -> None:
@@ -51,8 +52,8 @@ def used(state: State, place: Place, sign: int) -> None:
         _record(state, LEVEL, node, level, state.stories.now)
 
 
-def part(state: State, first: int, most: int) -> dict[str, Any]:
-    """At most `most` of the moves, from number `first` on, with times in microseconds of the head's clock."""
+def part(state: State, first: int, most: int) -> PastMoves:
+    """At most `most` of the moves, from number `first` on."""
     dropped = state.logs.moved - len(state.logs.moves)
     begin = max(0, first - dropped)
-    return {"moves_dropped": dropped, "moves": list(islice(state.logs.moves, begin, begin + most))}
+    return PastMoves(dropped, list(islice(state.logs.moves, begin, begin + most)))

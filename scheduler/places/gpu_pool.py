@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import STATED, Device
 from mpi_runtime.gpu.ledger import Granted, Inventory
 from mpi_runtime.gpu.topology import NVLINK
 from mpi_runtime.scheduler.protocol.amounts import TYPE, Request, amount
+from mpi_runtime.scheduler.protocol.entries import GpuEntry, GpuUser
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool
@@ -309,40 +309,40 @@ def uuids(node: Node, gpu_ids: Sequence[int]) -> list[str]:
 # What there is
 
 
-def table(node: Node) -> list[dict[str, Any]]:
+def table(node: Node) -> list[GpuEntry]:
     """One entry for each GPU of a node: its properties, its free part, and its users."""
-    users: dict[int, list[dict[str, Any]]] = {}
+    users: dict[int, list[GpuUser]] = {}
     for executor in node.executors():
         for id, units, memory in executor.grant.gpus if executor.grant is not None else ():
             users.setdefault(id, []).append(_user(executor, units, memory))
     return [_entry(node, node.inventory, id, users.get(id, [])) for id in range(len(node.inventory.devices))]
 
 
-def _entry(node: Node, inventory: Inventory, id: int, users: list[dict[str, Any]]) -> dict[str, Any]:
+def _entry(node: Node, inventory: Inventory, id: int, users: list[GpuUser]) -> GpuEntry:
     device = inventory.devices[id]
     is_out = id in inventory.out
-    return {
-        "id": id,
-        "uuid": device.uuid,
-        "name": device.name,
-        "types": list(device.types),
-        "memory": device.memory,
-        "bus": device.bus,
-        "numa": device.numa,
-        "exclusive": device.is_exclusive,
-        "ranks": [rank.number for rank in node.ranks if rank.hosts_executors and inventory.is_seen_by(id, rank.number)],
-        "home": homes(node)[id] if node.hosts_executors else -1,
-        "linked": [other for other, weight in enumerate(inventory.weights[id]) if weight >= NVLINK],
-        "free": 0.0 if is_out else node.free.gpu_units[id] / UNIT,
-        "memory_free": 0 if is_out else node.free.gpu_memory[id],
-        "quarantined": inventory.out.get(id, ""),
-        "used_by": users,
-    }
+    return GpuEntry(
+        id=id,
+        uuid=device.uuid,
+        name=device.name,
+        types=list(device.types),
+        memory=device.memory,
+        bus=device.bus,
+        numa=device.numa,
+        exclusive=device.is_exclusive,
+        ranks=[rank.number for rank in node.ranks if rank.hosts_executors and inventory.is_seen_by(id, rank.number)],
+        home=homes(node)[id] if node.hosts_executors else -1,
+        linked=[other for other, weight in enumerate(inventory.weights[id]) if weight >= NVLINK],
+        free=0.0 if is_out else node.free.gpu_units[id] / UNIT,
+        memory_free=0 if is_out else node.free.gpu_memory[id],
+        quarantined=inventory.out.get(id, ""),
+        used_by=users,
+    )
 
 
-def _user(executor: Executor, units: int, memory: int) -> dict[str, Any]:
+def _user(executor: Executor, units: int, memory: int) -> GpuUser:
     running = executor.running()
     name = running.function.spec.name if running is not None else ""
     if executor.actor is not None:
         name = executor.actor.creation.function.spec.name
-    return {"name": name, "pid": executor.pid, "share": float(amount(units)), "memory": memory}
+    return GpuUser(name, executor.pid, float(amount(units)), memory)

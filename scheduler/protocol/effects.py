@@ -75,8 +75,6 @@ class Answer(Struct, array_like=True, tag=65, gc=False):
 
     request: int
     data: bytes
-    problem: str = ""
-    """Why there is no answer; empty: `data` is the answer."""
 
 
 class Item(Struct, array_like=True, tag=66, gc=False):

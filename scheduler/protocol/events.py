@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 from mpi_runtime.scheduler.protocol.amounts import Number, Request
+from mpi_runtime.scheduler.protocol.questions import ClientQuestion
 
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Limit = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
@@ -505,11 +506,10 @@ class Faulted(Struct, array_like=True, tag=25, gc=False):
 
 
 class Query(Struct, array_like=True, tag=12, gc=False):
-    """A client asks about the state: `what` names a function of `answers/why_waiting.py`."""
+    """A client asks about the state."""
 
     request: Number
-    what: str
-    id: bytes = b""
+    question: ClientQuestion
 
 
 class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):

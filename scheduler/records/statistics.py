@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from mpi_runtime.scheduler.protocol.limits import MOVES_MAX, REFUSALS_LOG_US
+from mpi_runtime.scheduler.protocol.past import PastMove
 from mpi_runtime.scheduler.records.records import Function, Process
-
-Move: TypeAlias = tuple[str, str, str, int, tuple[int, str], str, tuple[int, int]]
-"""One move of a large value, or the level of an arena: kind, id, origin, size, node (number and name), the host from
-which it was copied, and start and duration by the head's clock. See `log/value_moves.py`."""
 
 
 class ErrorSeen(Struct, eq=False, gc=False):
@@ -66,7 +62,7 @@ class Logs(Struct, eq=False, gc=False):
     """The subjects of notes that are logged once: only for membership."""
     times: dict[tuple[str, str], int] = field(default_factory=dict)
     """Counts of frequent events, by event and name."""
-    moves: deque[Move] = field(default_factory=lambda: deque(maxlen=MOVES_MAX))
+    moves: deque[PastMove] = field(default_factory=lambda: deque(maxlen=MOVES_MAX))
     """The last moves of large values."""
     moved: int = 0
     """The number of moves, with those that are forgotten."""

@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec.structs import asdict
 
 import mpi_runtime as ray
 from mpi_runtime.core.client import current
 from mpi_runtime.errors import ActorDiedError, ActorUnavailableError, ObjectLostError, WorkerCrashedError
+from mpi_runtime.scheduler.protocol.questions import Statistics
 from mpi_runtime.util import get_current_placement_group, placement_group, remove_placement_group
 from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from mpi_runtime.util.state import list_objects, list_tasks
@@ -316,7 +318,7 @@ def wait_until_at_rest() -> None:
     end = time.monotonic() + REST_S
     while True:
         gc.collect()
-        counts = current.client().questions.query("statistics")
+        counts = asdict(current.client().questions.ask(Statistics()))
         left = {name: counts[name] for name in ("objects", "actors", "stored_extents", "ready") if counts[name]}
         if len(ends) >= len(submitted) and not left and cpus() == ray.cluster_resources()["CPU"]:
             break

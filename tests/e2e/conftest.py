@@ -13,9 +13,11 @@ from typing import Any
 import cloudpickle
 import numpy
 import pytest
+from msgspec.structs import asdict
 
 import mpi_runtime
 from mpi_runtime.core.client import current
+from mpi_runtime.scheduler.protocol.questions import Statistics
 from tests.e2e import shared
 from tests.hosts.lab import Lab, lab, missing
 
@@ -25,8 +27,7 @@ SETTLE_S = 30.0
 
 def statistics() -> dict[str, int]:
     """What there is in the job."""
-    found: dict[str, int] = current.client().questions.query("statistics")
-    return found
+    return asdict(current.client().questions.ask(Statistics()))
 
 
 def left() -> dict[str, Any]:

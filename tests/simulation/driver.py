@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mpi_runtime.core.transport import codec
 from mpi_runtime.scheduler.protocol.events import Query
+from mpi_runtime.scheduler.protocol.questions import (
+    AvailableResources,
+    ClientQuestion,
+    Explain,
+    Groups,
+    Nodes,
+    Statistics,
+    Store,
+)
 from tests.simulation.agents import Agent
 from tests.simulation.processes import Process
 from tests.simulation.scope import Pause, Program, Scope, TaintedError
 from tests.simulation.steps import Get, Open, Step, Take
 from tests.simulation.world import DRIVER, Head, Line, World
 
-QUESTIONS = ("explain", "explain", "nodes", "statistics", "available_resources", "group_table", "store")
+QUESTIONS: tuple[Callable[[bytes], ClientQuestion], ...] = (
+    *(Explain, Explain, Nodes),
+    *(lambda _: Statistics(), lambda _: AvailableResources(), Groups, lambda _: Store()),
+)
 
 
 class Driver(Process):
@@ -40,8 +54,8 @@ class Driver(Process):
             except TaintedError:
                 assert isinstance(step, Get | Open | Take)  # what it was to bring is missing from now on
             if world.rng.random() < world.options.questions:
-                what = world.rng.choice(QUESTIONS)
-                self.outgoing.post(Query(1, what, world.rng.choice([b"", *scope.slots.values()])))
+                question = world.rng.choice(QUESTIONS)
+                self.outgoing.post(Query(1, question(world.rng.choice([b"", *scope.slots.values()]))))
             if world.rng.random() < 0.3:
                 self.flush()
             if world.rng.random() < 0.1:

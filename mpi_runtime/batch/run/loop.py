@@ -38,6 +38,8 @@ from mpi_runtime.batch.run.running import (
 from mpi_runtime.batch.run.stream import Stream
 from mpi_runtime.batch.show.overview import duration
 from mpi_runtime.extend import ask
+from mpi_runtime.scheduler.protocol.questions import Late as LateCalls
+from mpi_runtime.scheduler.protocol.questions import RunningCalls
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.util.streams import together
 
@@ -223,33 +225,33 @@ class BatchRun:
         if time.monotonic() - self._looked_s < LOOK_S or not commands.by_number:
             return
         self._looked_s = time.monotonic()
-        running = ask("running")
-        for id, host, for_us in running:
-            if name := commands.name_of(id):
-                self._journal.placed(name, host, time.time() - for_us / 1e6)
+        running = ask(RunningCalls())
+        for one in running:
+            if name := commands.name_of(one.id):
+                self._journal.placed(name, one.host, time.time() - one.for_us / 1e6)
         if not running and self._stream is None and not self.is_late:
             self._end_if_nothing_can_start()
 
     def _end_if_nothing_can_start(self) -> None:
         """End the batch if nothing runs and each remaining command takes longer than the rest of the job's time."""
-        found = ask("late")
+        found = ask(LateCalls())
         running = self._commands.running
-        if sum(count for _, count, _ in found["calls"]) < len(running.by_number):
+        if sum(one.calls for one in found.functions) < len(running.by_number):
             return
         if not self._commands.are_all_here():
             running.give_back(running.by_number.values())  # another job may have the time, and this one for others
             return
-        name, _, least_us = min(found["calls"], key=lambda one: one[2])
-        end_s = found["end_us"] / 1e6
+        least = min(found.functions, key=lambda one: one.each_us)
+        end_s = found.end_us / 1e6
         self.is_late = True
-        self.is_hopeless = least_us / 1e6 > end_s - self._start_s
+        self.is_hopeless = least.each_us / 1e6 > end_s - self._start_s
         later = "the same line continues later"
         if self.is_hopeless:
             whole = duration(end_s - self._start_s)
             later = f"that was {whole} when this run began: have a longer job, or shorter limits"
         self._say(
-            f"nothing that is left can end before the job does: {name} may take {duration(least_us / 1e6)}, and "
-            f"{duration(end_s - time.time())} are left; {later}"
+            f"nothing that is left can end before the job does: {least.name} may take {duration(least.each_us / 1e6)}, "
+            f"and {duration(end_s - time.time())} are left; {later}"
         )
         self._stop()
 

@@ -23,6 +23,7 @@ from mpi_runtime.batch.history.results import CommandError, CommandResult, lost
 from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.extend import Outcome, ask, when_done
 from mpi_runtime.files.claim import Claim
+from mpi_runtime.scheduler.protocol.questions import RunningCalls
 
 TURN_S = 0.5
 """Seconds between turns of a job that runs a batch with others."""
@@ -227,7 +228,7 @@ class Place(NamedTuple):
 
 def begun_here() -> set[bytes]:
     """The ids of the calls that run in this job."""
-    return {id for id, _, _ in ask("running")}
+    return {one.id for one in ask(RunningCalls())}
 
 
 def is_doubtful(outcome: Outcome[bytes]) -> bool:

@@ -14,9 +14,10 @@ import msgspec
 from mpi_runtime.core.host.machine import read
 from mpi_runtime.core.host.memory_usage import Memory
 from mpi_runtime.core.host.spawn import start_helper, wait_for_end
-from mpi_runtime.core.transport.messages import HostUse, Measured
+from mpi_runtime.core.transport.messages import Measured
 from mpi_runtime.core.transport.poller import Poller
 from mpi_runtime.gpu.device import Measures
+from mpi_runtime.scheduler.protocol.entries import HostUse
 
 SIZES_MAX = 64
 """The most executors of a rank that are reported with their memory."""

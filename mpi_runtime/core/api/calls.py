@@ -15,6 +15,7 @@ from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.driver import running
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.scheduler.protocol.events import CancelRequested, KillRequested
+from mpi_runtime.scheduler.protocol.questions import Explain, Tasks
 
 if TYPE_CHECKING:
     from mpi_runtime.core.calls.signatures import ClassObject, Few, Returning
@@ -141,7 +142,7 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
     checks.check_bool("recursive", recursive)
     ref.check_job()
     client = running.client()
-    if force and any(call["type"] == "ACTOR_TASK" for call in client.questions.query("tasks", ref.binary())):
+    if force and any(call.type == "ACTOR_TASK" for call in client.questions.ask(Tasks(ref.binary()))):
         raise ValueError(
             "force=True is not supported for actor tasks: it would end the actor, which others may use. To end an "
             "actor: kill(). Without force the call is dropped if it waits, and a coroutine is interrupted."
@@ -171,7 +172,7 @@ def explain(ref: ObjectRef[Any]) -> str:
     if not isinstance(ref, ObjectRef):
         raise TypeError(f"explain() is about the value of an ObjectRef, not about {ref!r}")
     ref.check_job()
-    found: dict[str, str] = running.client().questions.query("explain", ref.binary())
-    name = f"{found['name']}: " if "name" in found else ""
-    story = f" What has happened: {found['story']}." if "story" in found else ""
-    return f"{name}{found['state']}. {found['why']}{story}"
+    found = running.client().questions.ask(Explain(ref.binary()))
+    name = f"{found.name}: " if found.name else ""
+    story = f" What has happened: {found.story}." if found.story else ""
+    return f"{name}{found.state}. {found.why}{story}"

@@ -6,6 +6,8 @@ from typing import Any
 
 from mpi_runtime.core import published
 from mpi_runtime.core.driver import running
+from mpi_runtime.scheduler.protocol.entries import dictionaries
+from mpi_runtime.scheduler.protocol.questions import AvailableResources, ClusterResources, Nodes
 from mpi_runtime.show.tables import Table
 
 
@@ -15,21 +17,19 @@ def cluster_resources() -> dict[str, float]:
 
     "object_store_memory" is the shared memory for values.
     """
-    resources: dict[str, float] = running.client().questions.query("cluster_resources")
-    return resources
+    return running.client().questions.ask(ClusterResources())
 
 
 @published()
 def available_resources() -> dict[str, float]:
     """The free resources of all nodes together: amounts by name, without names of which nothing is free."""
-    resources: dict[str, float] = running.client().questions.query("available_resources")
-    return resources
+    return running.client().questions.ask(AvailableResources())
 
 
 @published()
 def available_resources_per_node() -> dict[str, dict[str, float]]:
     """The free resources of each node, by node id: amounts by name."""
-    return {one["NodeID"]: one["Available"] for one in nodes()}
+    return {node.id: node.available for node in running.client().questions.ask(Nodes())}
 
 
 @published()
@@ -40,6 +40,6 @@ def nodes() -> Table[dict[str, Any]]:
     amounts by name with memory in bytes, "Labels", "ranks", "cpus" (the numbers of its processors), and for libraries
     "NodeManagerAddress" (the host; nothing listens there).
     """
-    entries: list[dict[str, Any]] = running.client().questions.query("nodes")
+    entries = dictionaries(running.client().questions.ask(Nodes()))
     names = ("NodeManagerAddress", "NodeManagerHostname")
     return Table({**entry, **dict.fromkeys(names, entry["NodeName"])} for entry in entries)

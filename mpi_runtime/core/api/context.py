@@ -14,6 +14,7 @@ from mpi_runtime.core.client.typed_ids import JOB_ID, ActorID, JobID, NodeID, Pl
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
+from mpi_runtime.scheduler.protocol.questions import A, Actors, Nodes, Question, Workers
 from mpi_runtime.show.tables import html_table
 
 
@@ -91,8 +92,8 @@ class RuntimeContext:
     def get_actor_name(self) -> str | None:
         """The name of the actor whose method runs; "" if it has no name; None outside of actors."""
         id = self.get_actor_id()
-        found = _ask("actors", id) if id is not None else None
-        return found["name"] if found is not None else None
+        found = _one(Actors(bytes.fromhex(id))) if id is not None else None
+        return found.name if found is not None else None
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
@@ -114,8 +115,8 @@ class RuntimeContext:
 
     def get_assigned_resources(self) -> dict[str, float]:
         """The resources that the running task or actor holds: amounts by name; empty in the driver."""
-        found = _ask("workers", self.get_worker_id())
-        return found["assigned_resources"] if found is not None else {}
+        found = _one(Workers(bytes.fromhex(self.get_worker_id())))
+        return found.assigned_resources if found is not None else {}
 
     def get_placement_group_id(self) -> str | None:
         """The id of the placement group in which this code runs; None outside of one."""
@@ -153,8 +154,8 @@ class RuntimeContext:
 
     def get_node_labels(self) -> dict[str, str]:
         """The labels of this node, by name."""
-        found = _ask("nodes", self.get_node_id())
-        return found["Labels"] if found is not None else {}
+        found = _one(Nodes(bytes.fromhex(self.get_node_id())))
+        return found.labels if found is not None else {}
 
     def get_worker_id(self) -> str:
         """The number of this process in the job, as 32 hexadecimal digits; 0 is the driver."""
@@ -194,9 +195,9 @@ class RuntimeContext:
         return html_table(("of this process", ""), [(name, getattr(self, f"get_{name}")()) for name in names])
 
 
-def _ask(what: str, id: str) -> dict[str, Any] | None:
-    """The entry with this id in a list of the scheduler, or None."""
-    found: list[dict[str, Any]] = running.client().questions.query(what, bytes.fromhex(id))
+def _one(question: Question[list[A]]) -> A | None:
+    """The entry that a question with an id finds, or None."""
+    found = running.client().questions.ask(question)
     return found[0] if found else None
 
 

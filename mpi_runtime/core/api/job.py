@@ -13,6 +13,7 @@ from mpi_runtime.core.calls import specs
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver import running, session
 from mpi_runtime.errors import arguments as checks
+from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.show import log
 
 _WITHOUT_MEANING = frozenset((
@@ -137,7 +138,7 @@ def init(
     if is_running:
         _log_ignored(config, {"runtime_env": runtime_env, **arguments})
     questions = running.client().questions
-    ranks = sum(len(node["ranks"]) for node in questions.query("nodes"))
+    ranks = sum(len(node.ranks) for node in questions.ask(Nodes()))
     return Context({"address": "local", "ranks": ranks, "node_id": questions.node_id()})
 
 

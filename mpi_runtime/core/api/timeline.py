@@ -10,6 +10,8 @@ from typing import Any
 from mpi_runtime.core import published
 from mpi_runtime.core.driver import running
 from mpi_runtime.scheduler.protocol.ids import PREFIX_BYTES, prefix_of
+from mpi_runtime.scheduler.protocol.past import Past, PastMove, PastRun
+from mpi_runtime.scheduler.protocol.questions import History
 from mpi_runtime.show.writing import replace_file
 
 _FAILED_COLOUR = "terrible"
@@ -64,7 +66,7 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     """
     if not isinstance(filename, (str, os.PathLike, type(None))):  # a number would be a descriptor, perhaps ours
         raise TypeError(f"timeline(filename={filename!r}): it must be the name of a file, or None")
-    found = running.client().questions.query("history")
+    found = running.client().questions.ask(History())
     found_events = events(found)
     if filename is None:
         return found_events
@@ -72,25 +74,26 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     return None
 
 
-def events(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the events of runs: see `scheduler/log/history.py`."""
-    runs = sorted(found["runs"], key=lambda run: run[7][1])
-    wall_us, dropped = found["wall_us"], found["dropped"]
+def events(found: Past) -> list[dict[str, Any]]:
+    """Return the events of runs and moves."""
+    runs = sorted(found.runs, key=lambda run: run.times.start_us)
+    wall_us, dropped = found.wall_us, found.dropped
     lanes = _Lanes()
     names: dict[tuple[Any, ...], dict[str, Any]] = {}
     slices = []
     for run in runs:
-        _, _, _, _, _, (executor, pid, name, _), (host, hostname), (_, start_us, duration_us), _ = run
-        track = executor + _LANE * lanes.take(executor, start_us, start_us + duration_us)
-        names.setdefault((host,), _name("process_name", host, 0, f"Node {hostname}"))
-        title = f"{name} pid={pid}" if name else f"Worker pid={pid}"
+        process, times, host = run.process, run.times, run.node.number
+        executor = process.executor
+        track = executor + _LANE * lanes.take(executor, times.start_us, times.start_us + times.duration_us)
+        names.setdefault((host,), _name("process_name", host, 0, f"Node {run.node.hostname}"))
+        title = f"{process.name or 'Worker'} pid={process.pid}"
         names.setdefault((host, track), _name("thread_name", host, track, title))
         slices.append(_event(run, track, wall_us))
     if dropped:
         text = f"the first {dropped} calls are left out: only {len(runs)} are kept"
         names["dropped",] = {"name": "process_labels", "ph": "M", "pid": 0, "tid": 0, "args": {"labels": text}}
     submissions = _submissions(slices)
-    moves, levels = _moves(found["moves"], wall_us, names)
+    moves, levels = _moves(found.moves, wall_us, names)
     if submissions:
         names["driver",] = _name("thread_name", 0, _DRIVER, "Driver: submissions")
     return [*names.values(), *slices, *_arrows(slices), *submissions, *moves, *_counters(slices), *levels]
@@ -112,27 +115,26 @@ def _submissions(slices: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _moves(
-    moves: list[Any], wall_us: int, names: dict[tuple[Any, ...], dict[str, Any]]
+    moves: list[PastMove], wall_us: int, names: dict[tuple[Any, ...], dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Slices of copies, spills and reads on tracks of their nodes, and counters of what is in the object stores."""
     lanes = _Lanes()
     slices: list[dict[str, Any]] = []
     levels: list[dict[str, Any]] = []
-    for what, id, made_by, size, (host, hostname), source, (start_us, duration_us) in sorted(
-        moves, key=lambda one: one[6][0]
-    ):
-        names.setdefault((host,), _name("process_name", host, 0, f"Node {hostname}"))
+    for move in sorted(moves, key=lambda one: one.times.start_us):
+        what, host, times = move.what, move.node.number, move.times
+        names.setdefault((host,), _name("process_name", host, 0, f"Node {move.node.hostname}"))
         if what == "level":
             shared = {"name": "object store", "ph": "C", "pid": host, "tid": 0}
-            levels.append({**shared, "ts": wall_us + start_us, "args": {"bytes": size}})
+            levels.append({**shared, "ts": wall_us + times.start_us, "args": {"bytes": move.size}})
             continue
         kind = list(_TRACKS).index(what)
-        lane = lanes.take(host * len(_TRACKS) + kind, start_us, start_us + duration_us)
+        lane = lanes.take(host * len(_TRACKS) + kind, times.start_us, times.start_us + times.duration_us)
         track = _DRIVER + 1 + kind + len(_TRACKS) * lane
         names.setdefault((host, track), _name("thread_name", host, track, _TRACKS[what]))
-        args = {"object_id": id, "bytes": size, "made_by": made_by, "source": source}
+        args = {"object_id": move.object_id, "bytes": move.size, "made_by": move.made_by, "source": move.source}
         shared = {"name": what, "cat": "object", "ph": "X", "pid": host, "tid": track}
-        slices.append({**shared, "ts": wall_us + start_us, "dur": duration_us, "args": args})
+        slices.append({**shared, "ts": wall_us + times.start_us, "dur": times.duration_us, "args": args})
     return slices, levels
 
 
@@ -175,32 +177,31 @@ def _name(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _event(run: Any, track: int, wall_us: int) -> dict[str, Any]:
-    id, name, kind, attempt, actor, (_, pid, _, rank), (host, hostname), times, error = run
-    submitted_us, start_us, duration_us = times
+def _event(run: PastRun, track: int, wall_us: int) -> dict[str, Any]:
+    times = run.times
     event = {
-        "cat": f"task::{name}",
-        "name": name,
+        "cat": f"task::{run.name}",
+        "name": run.name,
         "ph": "X",
-        "pid": host,
+        "pid": run.node.number,
         "tid": track,
-        "ts": wall_us + start_us,
-        "dur": duration_us,
+        "ts": wall_us + times.start_us,
+        "dur": times.duration_us,
         "args": {
-            "task_id": id,
-            "actor_id": actor,
-            "name": name,
-            "type": kind,
-            "attempt_number": attempt,
-            "submitted": wall_us + submitted_us,
-            "worker_pid": pid,
-            "rank": rank,
-            "node": hostname,
-            "state": "FAILED" if error else "FINISHED",
-            "error": error,
+            "task_id": run.id,
+            "actor_id": run.actor_id,
+            "name": run.name,
+            "type": run.type,
+            "attempt_number": run.attempt,
+            "submitted": wall_us + times.submitted_us,
+            "worker_pid": run.process.pid,
+            "rank": run.process.rank,
+            "node": run.node.hostname,
+            "state": "FAILED" if run.error else "FINISHED",
+            "error": run.error,
         },
     }
-    if error:
+    if run.error:
         event["cname"] = _FAILED_COLOUR
     return event
 

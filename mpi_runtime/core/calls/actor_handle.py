@@ -22,6 +22,7 @@ from mpi_runtime.core.driver import running
 from mpi_runtime.errors import PendingCallsLimitExceeded
 from mpi_runtime.errors.arguments import check_text
 from mpi_runtime.scheduler.protocol.events import DYNAMIC, STREAMING, Call
+from mpi_runtime.scheduler.protocol.questions import Actors, NamedActor, NamedActors
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -89,11 +90,12 @@ class ActorHandle(Generic[T]):
         from mpi_runtime.show.tables import html_table, in_html
 
         ref = self._mpi_runtime_ref
-        found = [] if ref._client.has_ended else ref._client.questions.query("actors", ref.binary())
+        found = [] if ref._client.has_ended else ref._client.questions.ask(Actors(ref.binary()))
         if not found:
             return f"<p>{in_html(repr(self))}: it has ended</p>"
         names = ("name", "state", "pid", "num_restarts", "pending_calls", "death_cause")
-        rows = [(name.replace("_", " "), found[0][name]) for name in names if found[0][name] not in (None, "")]
+        (actor,) = found
+        rows = [(name.replace("_", " "), value) for name in names if (value := getattr(actor, name)) not in (None, "")]
         own = [name for name in self._mpi_runtime_methods if not name.startswith("_")]
         return html_table((f"actor {self._mpi_runtime_class}", ""), [*rows, ("methods", own)])
 
@@ -272,13 +274,13 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         check_text("namespace", namespace)
     client = running.client()
     namespace = client.inherited.namespace if namespace is None else namespace
-    found = client.questions.query("named_actor", msgspec.msgpack.encode((namespace, name)))
+    found = client.questions.ask(NamedActor(namespace, name))
     if found is None:
         raise ValueError(
             f"There is no actor with the name {name!r}{inside(namespace)}: it was never created, or it has ended "
             "since (an actor ends with its last handle, unless it has lifetime='detached')."
         )
-    return weak_handle(*found)
+    return weak_handle(found.id, found.handle)
 
 
 @published("mpi_runtime.util")
@@ -289,10 +291,10 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
         A list of names; with `all_namespaces` a list of dictionaries with "name" and "namespace".
     """
     client = running.client()
-    found = client.questions.query("named_actors")
+    found = client.questions.ask(NamedActors())
     if all_namespaces:
-        return [{"name": name, "namespace": namespace} for namespace, name in found]
-    return [name for namespace, name in found if namespace == client.inherited.namespace]
+        return [{"name": one.name, "namespace": one.namespace} for one in found]
+    return [one.name for one in found if one.namespace == client.inherited.namespace]
 
 
 def weak_handle(id: bytes, handle: bytes) -> ActorHandle[Any]:

@@ -18,6 +18,7 @@ from mpi_runtime.core.calls.submitter import Submitter
 from mpi_runtime.core.client.interrupts import is_of_handler
 from mpi_runtime.core.driver import running
 from mpi_runtime.errors import remote as remote_errors
+from mpi_runtime.scheduler.protocol.questions import ClusterResources
 from mpi_runtime.show import bars
 
 T_co = TypeVar("T_co", covariant=True)
@@ -376,7 +377,7 @@ def _slots(options: Mapping[str, Any]) -> int:
     """The number of calls with these options that can run at a time if nothing else runs; at least 1."""
     cpus = options.get("num_cpus")
     asked = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
-    total = running.client().questions.query("cluster_resources")
+    total = running.client().questions.ask(ClusterResources())
     shares = [total.get(name, 0) / amount for name, amount in asked.items() if amount]
     return max(1, int(min(shares, default=total.get("CPU", 1))))
 

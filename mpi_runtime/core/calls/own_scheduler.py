@@ -38,6 +38,7 @@ from mpi_runtime.core.host.launch import INSIDE, Launch
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Dying
 from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.questions import Nodes
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.protocol.events import Spec
@@ -221,9 +222,9 @@ def _start(outer: Client) -> Session:
 
 def _config(outer: Client, spec: Spec) -> configuration.Config:
     """The configuration of a job over the grant of a call: its share of the node, by CPUs."""
-    node = outer.questions.query("nodes", bytes.fromhex(outer.questions.node_id()))[0]["Resources"]
-    share = min(1.0, spec.asks.cpu / UNIT / max(1.0, node.get("CPU", 1.0)))
-    memory = spec.asks.memory or max(1, int(node.get("memory", 0) * share))
+    (node,) = outer.questions.ask(Nodes(bytes.fromhex(outer.questions.node_id())))
+    share = min(1.0, spec.asks.cpu / UNIT / max(1.0, node.resources.get("CPU", 1.0)))
+    memory = spec.asks.memory or max(1, int(node.resources.get("memory", 0) * share))
     return configuration.Config(
         num_cpus=spec.asks.cpu / UNIT,
         num_gpus=spec.asks.gpu / UNIT,

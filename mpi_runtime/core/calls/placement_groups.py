@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from mpi_runtime import errors
 from mpi_runtime.core import published
 from mpi_runtime.core.calls.labels import check_selector
@@ -19,6 +17,7 @@ from mpi_runtime.core.objects import serialize
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.errors.arguments import check_amount, check_text, seconds
 from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
+from mpi_runtime.scheduler.protocol.entries import GroupEntry
 from mpi_runtime.scheduler.protocol.events import (
     BUNDLES_MAX,
     PACK,
@@ -28,6 +27,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Label,
 )
 from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.questions import Group, Groups, NamedGroup
 
 
 @published("mpi_runtime.util.placement_group")
@@ -78,12 +78,10 @@ class PlacementGroup:
                 return self._ref
             error = self._removed()
         else:
-            found = client.questions.query("group_table", self._ref.binary())
-            if not found or found[0]["scheduling"] != "INFEASIBLE":
+            found = client.questions.ask(Groups(self._ref.binary()))
+            if not found or found[0].scheduling != "INFEASIBLE":
                 return self._ref
-            error = errors.InfeasibleResourceError(
-                f"Placement group {self.id.hex()} cannot be placed. {found[0]['why']}"
-            )
+            error = errors.InfeasibleResourceError(f"Placement group {self.id.hex()} cannot be placed. {found[0].why}")
         serialized = serialize.Serialized(remote_errors.to_bytes(error), [], [])
         return put_written(client, client.store.write(serialized, is_error=True))
 
@@ -91,7 +89,7 @@ class PlacementGroup:
         """Whether the group was removed after all its bundles were reserved."""
         client, id = running.client(), self._ref.binary()
         was_ready = client.waiting.wait([id], 1, 0)[0] and not client.waiting.may_be_error(id)
-        return was_ready and not client.questions.query("group_table", id)
+        return was_ready and not client.questions.ask(Groups(id))
 
     def _removed(self) -> errors.PlacementGroupRemovedError:
         return errors.PlacementGroupRemovedError(f"The placement group {self.id.hex()} was removed.")
@@ -257,8 +255,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
         raise ValueError(f"get_placement_group() needs a name that is not empty, not {placement_group_name!r}")
     check_text("placement_group_name", placement_group_name)
     client = running.client()
-    wanted = msgspec.msgpack.encode((client.inherited.namespace, placement_group_name))
-    found = client.questions.query("named_group", wanted)
+    found = client.questions.ask(NamedGroup(client.inherited.namespace, placement_group_name))
     if found is None:
         raise ValueError(
             f"There is no placement group with the name {placement_group_name!r}: it was never created, or it has "
@@ -287,32 +284,32 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
     """
     client = running.client()
     if placement_group is None:
-        return {entry["placement_group_id"]: _facts(entry) for entry in client.questions.query("group_table")}
+        return {entry.placement_group_id: _facts(entry) for entry in client.questions.ask(Groups())}
     if not isinstance(placement_group, PlacementGroup):
         raise TypeError(f"placement_group_table() needs a PlacementGroup or None, not {placement_group!r}")
     placement_group.check_job()
-    found = client.questions.query("group_table", placement_group._ref.binary())
+    found = client.questions.ask(Groups(placement_group._ref.binary()))
     if found:
         return _facts(found[0])
-    removed = {
-        "placement_group_id": placement_group.id.hex(),
-        "name": placement_group.name,
-        "bundles": placement_group.bundle_specs,
-        "nodes": [],
-        "strategy": placement_group.strategy,
-        "state": "REMOVED",
-        "scheduling": "REMOVED",
-        "why": "It was removed.",
-    }
+    removed = GroupEntry(
+        placement_group_id=placement_group.id.hex(),
+        name=placement_group.name,
+        bundles=placement_group.bundle_specs,
+        nodes=[],
+        strategy=placement_group.strategy,
+        state="REMOVED",
+        scheduling="REMOVED",
+        why="It was removed.",
+    )
     return _facts(removed)
 
 
-def _facts(entry: dict[str, Any]) -> dict[str, Any]:
+def _facts(entry: GroupEntry) -> dict[str, Any]:
     return {
-        **{name: entry[name] for name in ("placement_group_id", "name", "strategy", "state", "why")},
-        "bundles": dict(enumerate(entry["bundles"])),
-        "bundles_to_node_id": dict(enumerate(entry["nodes"])),
-        "stats": {"scheduling_state": entry["scheduling"]},
+        **{name: getattr(entry, name) for name in ("placement_group_id", "name", "strategy", "state", "why")},
+        "bundles": dict(enumerate(entry.bundles)),
+        "bundles_to_node_id": dict(enumerate(entry.nodes)),
+        "stats": {"scheduling_state": entry.scheduling},
     }
 
 
@@ -323,6 +320,6 @@ def get_current_placement_group() -> PlacementGroup | None:
     where = client.executor.where if client is not None and client.executor is not None else None
     if client is None or where is None or not where.group:
         return None
-    found = client.questions.query("group", where.group)
+    found = client.questions.ask(Group(where.group))
     group: PlacementGroup | None = None if found is None else serialize.loads(found)
     return group

@@ -13,6 +13,7 @@ from mpi_runtime.core.client.typed_ids import NodeID
 from mpi_runtime.core.driver import running
 from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.scheduler.protocol.resources import fits, pool_for
 
 
@@ -154,7 +155,7 @@ def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
 
 def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label, ...]:
     """The first list of conditions that some node meets; else the first list. Nodes never join later."""
-    nodes = [entry["Labels"] for entry in running.client().questions.query("nodes")]
+    nodes = [node.labels for node in running.client().questions.ask(Nodes())]
     for choice in choices:
         if any(meets(labels, choice) for labels in nodes):
             return choice

@@ -18,6 +18,7 @@ from mpi_runtime.core.client.typed_ids import JOB_ID, JobID, TaskID
 from mpi_runtime.core.objects import collecting
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, first_of
+from mpi_runtime.scheduler.protocol.questions import Explain
 
 if TYPE_CHECKING:
     import asyncio
@@ -104,8 +105,8 @@ class ObjectRef(Generic[T_co]):
 
         if self._client.has_ended:
             return f"<p>{in_html(repr(self))}: its job has ended</p>"
-        found = self._client.questions.query("explain", self._id)
-        rows = [("state", found["state"]), ("of", found.get("name", "")), ("why", found["why"])]
+        found = self._client.questions.ask(Explain(self._id))
+        rows = [("state", found.state), ("of", found.name), ("why", found.why)]
         return html_table((repr(self), ""), [row for row in rows if row[1]])
 
     def __hash__(self) -> int:

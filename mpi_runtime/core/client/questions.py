@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
 
 from mpi_runtime.core.client.connection import Line
 from mpi_runtime.core.client.outbox import Outbox
 from mpi_runtime.core.client.spare_extents import Spares
 from mpi_runtime.core.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack
-from mpi_runtime.errors import InternalError
 from mpi_runtime.scheduler.protocol.effects import Answer
 from mpi_runtime.scheduler.protocol.events import Query
+from mpi_runtime.scheduler.protocol.questions import A, ClientQuestion, NodeOfRank, Question, decoded
+
+
+def _query(number: int, question: Question[object]) -> Query:
+    if not isinstance(question, ClientQuestion):
+        raise TypeError(f"{question!r} is not a question of clients")
+    return Query(number, question)
 
 
 class Replies:
@@ -73,16 +76,20 @@ class Questions:
         """Return a new number for a message that gets an answer."""
         return next(self._numbers)
 
-    def query(self, what: str, id: bytes = b"") -> Any:
-        """Ask the scheduler about its state, and return the decoded answer."""
+    def ask(self, question: Question[A]) -> A:
+        """Ask the scheduler about its state, and return the answer.
+
+        Raises:
+            TypeError: an argument of the question has a wrong type.
+        """
         number = self.number()
-        self._line.outbox.request(Query(number, what, id))
-        return msgspec.msgpack.decode(self.answer(number))
+        self._line.outbox.request(_query(number, question))
+        return decoded(question, self.answer(number))
 
     def node_id(self) -> str:
         """Return the id of the node of this process. The scheduler is asked once."""
         if not self._node_id:
-            self._node_id = self.query("node_of_rank", self.host.to_bytes(16, "big"))
+            self._node_id = self.ask(NodeOfRank(self.host))
         return self._node_id
 
     def allocate(self, size: int) -> Allocated:
@@ -98,18 +105,9 @@ class Questions:
         return reply
 
     def answer(self, number: int) -> bytes:
-        """Wait for the scheduler's answer to the message with this number, and return it.
-
-        Raises:
-            InternalError: the scheduler could not read the question.
-        """
+        """Wait for the scheduler's answer to the message with this number, and return it."""
         reply = self._reply(number)
         assert isinstance(reply, Answer)
-        if reply.problem:
-            raise InternalError(
-                f"the scheduler cannot answer: {reply.problem}. The job continues. Unless an argument of the call has "
-                "a wrong type, this is a bug of mpi_runtime: please report it."
-            )
         return reply.data
 
     def _reply(self, number: int, ask: Callable[[], None] = lambda: None) -> Allocated | Answer:

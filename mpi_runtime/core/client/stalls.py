@@ -9,6 +9,7 @@ from collections.abc import Callable
 from mpi_runtime.core.client.connection import Line
 from mpi_runtime.core.client.incoming import Arrivals
 from mpi_runtime.core.client.questions import Questions
+from mpi_runtime.scheduler.protocol.questions import Explain, Statistics
 from mpi_runtime.show import bars, log
 
 
@@ -68,10 +69,10 @@ class Stalls:
         return True
 
     def _in_words(self, waited_s: float, missing: list[bytes]) -> str:
-        found: dict[str, str] = self._questions.query("explain", missing[0])
-        counts: dict[str, int] = self._questions.query("statistics")
-        name = found.get("name", f"object {missing[0].hex()}")
-        calls = f"{counts['finished'] + counts['failed']} calls"
+        found = self._questions.ask(Explain(missing[0]))
+        counts = self._questions.ask(Statistics())
+        name = found.name or f"object {missing[0].hex()}"
+        calls = f"{counts.finished + counts.failed} calls"
         more = f" and {len(missing) - 1} other values" if len(missing) > 1 else ""
         about = f" {name}:" if more else ""
-        return f"waiting for {name}{more} for {waited_s:.0f} s.{about} {found['why']} Ended so far: {calls}."
+        return f"waiting for {name}{more} for {waited_s:.0f} s.{about} {found.why} Ended so far: {calls}."

@@ -9,6 +9,7 @@ from mpi_runtime.core.head import inspecting
 from mpi_runtime.core.host import machine
 from mpi_runtime.core.host.process_tree import descendants, has_variable
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.scheduler.protocol.window_questions import Glance
 from mpi_runtime.slurm.allocation import from_environment
 
 
@@ -51,11 +52,11 @@ def _shares_processors(pid: int) -> bool:
 def _cpus_here(pid: int) -> float:
     """Return the number of CPUs of this host that a job counts on; 0 if it has ended."""
     try:
-        glance = inspecting.ask(pid, "glance")
+        glance = inspecting.ask(pid, Glance())
     except (LaunchError, LookupError):
         glance = None
-    nodes = glance["nodes"] if glance is not None else ()
-    return float(sum(one["cpus"] for one in nodes if one["name"] == os.uname().nodename))
+    nodes = glance.nodes if glance is not None else ()
+    return float(sum(one.cpus for one in nodes if one.name == os.uname().nodename))
 
 
 def _cpus_of_this_batch_job() -> int:

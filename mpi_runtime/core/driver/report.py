@@ -11,14 +11,22 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
+from mpi_runtime.core.client.questions import Questions
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.scheduler.protocol.questions import Report
+from mpi_runtime.scheduler.protocol.window_questions import (
+    Errors,
+    FirstActors,
+    Glance,
+    MeasuredHosts,
+    Output,
+    WholeStore,
+)
 from mpi_runtime.show import job as job_page
 from mpi_runtime.show import log, metrics, page
-from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.facts import NO_ACTORS, Facts
 from mpi_runtime.show.measures import Measured, measured_of
 from mpi_runtime.show.writing import replace_file
 
@@ -26,11 +34,11 @@ from mpi_runtime.show.writing import replace_file
 class Reporter:
     """Writes the files of one job."""
 
-    def __init__(self, report: str, metrics: str, every_s: float, quiet: bool, query: Callable[[str], Any]) -> None:
-        """Write to these paths, of which one may be empty: no such file. `query` asks the scheduler."""
+    def __init__(self, report: str, metrics: str, every_s: float, quiet: bool, questions: Questions) -> None:
+        """Write to these paths, of which one may be empty: no such file. `questions` asks the scheduler."""
         self._report, self._metrics = report, metrics
         self._quiet = quiet
-        self._query = query
+        self._questions = questions
         self._begin_s = time.time()
         self._measured: dict[str, Measured] = {}
         self._is_over = threading.Event()
@@ -69,13 +77,14 @@ class Reporter:
 
     def _facts(self, state: str) -> Facts:
         pid = os.getpid()
-        glance = inspecting.ask(pid, "glance")
+        glance = inspecting.ask(pid, Glance())
         if glance is None:
             raise OSError("the job's window is closed, which has the numbers")
-        found = self._query("report")
-        store = inspecting.ask(pid, "store") or {}
-        if (measures := inspecting.ask(pid, "measures")) is not None:
-            self._measured = measured_of(measures, self._measured, glance["nodes"], store)
+        found = self._questions.ask(Report())
+        store = inspecting.ask(pid, WholeStore())
+        if (measures := inspecting.ask(pid, MeasuredHosts())) is not None:
+            self._measured = measured_of(measures, self._measured, glance.nodes, store)
+        output = inspecting.ask(pid, Output(0))
         return Facts(
             name=os.path.basename(sys.argv[0]) or "job",
             pid=pid,
@@ -84,14 +93,11 @@ class Reporter:
             begin_s=self._begin_s,
             now_s=time.time(),
             glance=glance,
-            runs=found["runs"],
-            ran=found["ran"],
-            actors=inspecting.ask(pid, "list", "actors") or {},
+            runs=found.runs,
+            ran=found.ran,
+            actors=inspecting.ask(pid, FirstActors()) or NO_ACTORS,
             store=store,
             measured=self._measured,
-            output=(inspecting.ask(pid, "output", 0) or {}).get("pieces", ()),
-            errors={
-                name: inspecting.ask(pid, "errors", name) or []
-                for name in {one["function"] for one in glance["errors"]}
-            },
+            output=output.pieces if output is not None else (),
+            errors={name: inspecting.ask(pid, Errors(name)) or [] for name in {one.function for one in glance.errors}},
         )

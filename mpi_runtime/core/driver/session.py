@@ -30,6 +30,7 @@ from mpi_runtime.core.host.spawn import library_path
 from mpi_runtime.core.transport.messages import Shutdown
 from mpi_runtime.errors import HeadDiedError, LaunchError
 from mpi_runtime.scheduler.protocol.events import EndAnnounced
+from mpi_runtime.scheduler.protocol.questions import Progress
 from mpi_runtime.show import log
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Session:
             from mpi_runtime.core.driver.report import Reporter  # not at the top: most jobs have no report
 
             self.reporter = Reporter(
-                config.report, config.metrics, config.report_every_s, config.quiet, self.client.questions.query
+                config.report, config.metrics, config.report_every_s, config.quiet, self.client.questions
             )
 
     def save_and_requeue(self) -> None:
@@ -103,11 +104,11 @@ class Session:
         """
         client, limit_s = self.client, time.monotonic() + self.config.requeue_before_s / 2
         client.outbox.post_now(EndAnnounced())
-        while (unsaved := client.questions.query("progress")[0]) and time.monotonic() < limit_s:
+        while (unsaved := client.questions.ask(Progress()).unsaved) and time.monotonic() < limit_s:
             time.sleep(_LOOK_S)
         if unsaved:
             self._warn(f"{unsaved} actors have not saved their states in time: calls since then will run again")
-        if not client.questions.query("progress")[1]:
+        if not client.questions.ask(Progress()).recorded:
             self._warn(
                 "the job is not requeued yet: no call has been recorded, so the next job would get no further. "
                 "Make calls shorter than the job's time limit, or raise the limit"
@@ -118,7 +119,7 @@ class Session:
 
     def _requeue_when_recorded(self) -> None:
         with contextlib.suppress(HeadDiedError, OSError):  # the job has ended
-            while not self.client.questions.query("progress")[1]:
+            while not self.client.questions.ask(Progress()).recorded:
                 time.sleep(1.0)
             self._requeue()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpi_runtime import config as configuration
 from mpi_runtime import errors
 from mpi_runtime.gpu.device import MIB, NODE, STATED, UNIT, VISIBLE, Device
+from mpi_runtime.scheduler.protocol.entries import GpuEntry
 
 if TYPE_CHECKING:
     from mpi_runtime.gpu.faults import Fault
@@ -61,7 +62,7 @@ def _shows_ours(granted: Granted) -> bool:
     return not is_stated and configuration.environment().get(VISIBLE) == granted.shown
 
 
-def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[str, Any]]]) -> str:
+def note(error: BaseException, granted: Granted, in_use: Callable[[], list[GpuEntry]]) -> str:
     """Return which processes use a device on which a call found too little memory; empty for other errors.
 
     `in_use` asks the scheduler about the devices of this node.
@@ -72,27 +73,27 @@ def note(error: BaseException, granted: Granted, in_use: Callable[[], list[dict[
         table = in_use()
     except Exception as reason:  # the job may be ending; the error itself matters more
         return f"(What else uses the device is unknown: {reason})"
-    known = {entry["id"]: entry for entry in table}
+    known = {entry.id: entry for entry in table}
     lines = [_line(granted, device, known[id]) for id, device in zip(granted.gpu_ids, granted.devices, strict=True)]
     return "\n".join([*lines, _advice(granted)])
 
 
-def _line(granted: Granted, device: Device, entry: dict[str, Any]) -> str:
+def _line(granted: Granted, device: Device, entry: GpuEntry) -> str:
     """Return the line about one device: its memory, and the grants of this call and of others."""
     units, memory = granted.units, granted.memory
     own = memory or device.memory * min(units, UNIT) // UNIT
     size = f" of {device.memory // MIB} MiB" if device.memory else ""
     promised = f", {own // MIB} MiB" if own else ""
     others = [
-        f"{one['name'] or 'an idle process'} (pid {one['pid']}) has {one['share']:g}"
-        + (f", {one['memory'] // MIB} MiB" if one["memory"] else "")
-        for one in entry["used_by"]
-        if one["pid"] != os.getpid()
+        f"{one.name or 'an idle process'} (pid {one.pid}) has {one.share:g}"
+        + (f", {one.memory // MIB} MiB" if one.memory else "")
+        for one in entry.used_by
+        if one.pid != os.getpid()
     ]
     return (
-        f"GPU {entry['id']} ({device.uuid}){size} on {granted.hostname}: this call was granted "
+        f"GPU {entry.id} ({device.uuid}){size} on {granted.hostname}: this call was granted "
         f"{min(units, UNIT) / UNIT:g} of it{promised}; {'; '.join(others) or 'no other call has any of it'}; "
-        f"{entry['free']:g} is free."
+        f"{entry.free:g} is free."
     )
 
 

@@ -26,7 +26,18 @@ from mpi_runtime.errors import frames as tracebacks
 from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.gpu.device import VISIBLE
 from mpi_runtime.scheduler.protocol import events
-from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, Done, MethodSpec, Returned, Spec, TaskSpec, Value
+from mpi_runtime.scheduler.protocol.entries import GpuEntry
+from mpi_runtime.scheduler.protocol.events import (
+    ActorSpec,
+    Call,
+    Done,
+    MethodSpec,
+    Returned,
+    Spec,
+    TaskSpec,
+    Value,
+)
+from mpi_runtime.scheduler.protocol.questions import Nodes
 
 if TYPE_CHECKING:
     from mpi_runtime.core.executor.saving import Saver
@@ -267,11 +278,11 @@ class Results:
         except errors.MpiRuntimeError as full:
             return Value(remote_errors.to_bytes(errors.TaskError(full, str(described)[:10_000])), None, [], True)
 
-    def _devices_in_use(self) -> list[dict[str, Any]]:
+    def _devices_in_use(self) -> list[GpuEntry]:
         """Ask the scheduler about the devices of this node."""
         questions = self._client.questions
-        table: list[dict[str, Any]] = questions.query("nodes", bytes.fromhex(questions.node_id()))[0]["gpus"]
-        return table
+        (node,) = questions.ask(Nodes(bytes.fromhex(questions.node_id())))
+        return node.gpus
 
 
 def _since(start_us: int) -> int:

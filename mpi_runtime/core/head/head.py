@@ -21,14 +21,12 @@ import contextlib
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from mpi_runtime import config as configuration
 from mpi_runtime.core.head.direct_lines import DirectLines
 from mpi_runtime.core.head.gangs import Gathers
-from mpi_runtime.core.head.inspection import Window
+from mpi_runtime.core.head.inspection import Window, reply_to
 from mpi_runtime.core.head.journal import JournalKeeper, open_journal
 from mpi_runtime.core.head.measures import Measures
 from mpi_runtime.core.head.printer import Printer
@@ -64,6 +62,7 @@ from mpi_runtime.core.transport.start import Start, send_welcome
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import RANK_LOST, UNHANDLED, Answer, Effects, Note, RankEffect
 from mpi_runtime.scheduler.protocol.events import DRIVER, Call, RefusedError
+from mpi_runtime.scheduler.protocol.questions import Question
 from mpi_runtime.scheduler.protocol.rank_events import (
     ExecutorDied,
     FrameRefused,
@@ -72,6 +71,7 @@ from mpi_runtime.scheduler.protocol.rank_events import (
     RankJoined,
     RankLost,
 )
+from mpi_runtime.scheduler.protocol.window_questions import MeasuredHosts, Output, Several, Stack
 from mpi_runtime.show import log
 
 if TYPE_CHECKING:
@@ -277,25 +277,18 @@ class Head:
         self._window = Window(self._poller, driver, self._look, self._launch.kind == INSIDE)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
 
-    def _look(self, what: str, argument: object) -> object:
-        """Answer a question of a visitor of the window, or several, each with its problem."""
-        if what == "several":
-            return [self._one_of(*one) for one in msgspec.convert(argument, list[tuple[str, Any]])]
-        if what == "output":
-            return self._printer.recent.since(argument)
+    def _look(self, question: Question[object]) -> object:
+        """Answer a question of a visitor of the window."""
+        if isinstance(question, Several):
+            return [reply_to(one, self._look) for one in question.questions]
+        if isinstance(question, Output):
+            return self._printer.recent.since(question.since)
         ranks = [rank for rank in sorted(self._joined) if rank not in self._lost]
-        if what == "measures":
+        if isinstance(question, MeasuredHosts):
             return self._measures.answer(ranks)
-        if what == "stack":
-            host, pid = msgspec.convert(argument, tuple[str, int])
-            return self._stacks.answer(host, pid, ranks)
-        return self._scheduler.look(what, argument, now_us())
-
-    def _one_of(self, what: str, argument: object) -> tuple[str, object]:
-        try:
-            return "", self._look(what, argument)
-        except LookupError as error:
-            return f"{error}", None
+        if isinstance(question, Stack):
+            return self._stacks.answer(question.host, question.pid, ranks)
+        return self._scheduler.answer(question, now_us())
 
     def _refuse(self, problem: str, error: str) -> None:
         """End the job before it has begun. `error`: the class of the exception that the driver raises."""

@@ -9,13 +9,15 @@ import shlex
 import socket
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from mpi_runtime.core.head.inspection import INSIDE, WATCH, prefix, user_of
+from mpi_runtime.core.head.inspection import INSIDE, prefix, user_of
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.scheduler.protocol.questions import A, Question
+from mpi_runtime.scheduler.protocol.window_questions import Reply, Watch
 
+_reply = msgspec.msgpack.Decoder(Reply)
 LIMIT_S = 10.0
 """How long a job may take to answer: its head may be busy."""
 
@@ -64,45 +66,52 @@ def command_of(pid: int) -> str:
     return "?"
 
 
-def ask(pid: int, what: str, argument: Any = None) -> Any:
+def ask(pid: int, question: Question[A]) -> A | None:
     """Ask a job, and return its answer; None: it has ended.
 
     Raises:
         LaunchError: it does not answer, or the answer is not from this user.
         LookupError: it cannot answer this.
     """
+    found = reply(pid, question)
+    return found.to(question) if found is not None else None
+
+
+def reply(pid: int, question: Question[object]) -> Reply | None:
+    """Ask a job, and return its reply; None: it has ended.
+
+    Raises:
+        LaunchError: it does not answer, or the answer is not from this user.
+    """
     try:
         with connected(pid) as connection:
-            connection.sendall(msgspec.msgpack.encode((what, argument)))
-            return answer(connection)
+            connection.sendall(msgspec.msgpack.encode(question))
+            return read(connection)
     except TimeoutError:
         raise LaunchError(f"job {pid} has not answered in {LIMIT_S:g} s: its head is very busy, or stopped") from None
     except OSError:
         return None
 
 
-def answer(connection: socket.socket) -> Any:
-    """Read an answer to its end; None: the job has ended meanwhile."""
+def read(connection: socket.socket) -> Reply | None:
+    """Read a reply to its end; None: the job has ended meanwhile."""
     data = b""
     while block := connection.recv(1 << 16):
         data += block
     try:
-        problem, value = msgspec.msgpack.decode(data)
-    except (msgspec.DecodeError, TypeError, ValueError):
+        return _reply.decode(data)
+    except msgspec.DecodeError:
         return None
-    if problem:
-        raise LookupError(problem)
-    return value
 
 
 def watch(pid: int) -> socket.socket:
-    """Return a connection on which the final state arrives when the program has ended its job: see `answer`.
+    """Return a connection on which the final state arrives when the program has ended its job: see `read`.
 
     Raises:
         OSError: there is no such job.
     """
     connection = connected(pid)
-    connection.sendall(msgspec.msgpack.encode((WATCH, None)))
+    connection.sendall(msgspec.msgpack.encode(Watch()))
     return connection
 
 

@@ -1,7 +1,7 @@
 """The window of a job: a local socket at which other programs of the same user see its state.
 
-A visitor connects, sends one question (`[what, argument]` in msgpack), and gets one answer: `[problem, value]`. One
-that asks to "watch" gets its answer when the program ends the job: the final state. If the job is killed, it gets none.
+A visitor connects, sends one question of `scheduler/protocol/window_questions.py` in msgpack, and gets a `Reply`. One
+that asks to `Watch` gets it when the program ends the job: the final state. If the job is killed, it gets none.
 Any user of the host can connect to the address, so the window asks the kernel for the user of each connection
 (SO_PEERCRED), and answers only the job's user and root. See docs/decisions/0602.
 """
@@ -14,11 +14,12 @@ import socket
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from mpi_runtime.core.transport.poller import Poller
+from mpi_runtime.scheduler.protocol.questions import Question
+from mpi_runtime.scheduler.protocol.window_questions import Glance, Reply, Watch, WindowQuestion
 
 BACKLOG = 8
 VISITORS_MAX = 16
@@ -27,9 +28,10 @@ QUESTION_BYTES_MAX = 4096
 ANSWER_BYTES_MAX = 200_000
 """What a new Unix socket takes at once, on a system that has not been tuned."""
 TOO_LARGE = "the answer is too large"
-WATCH = "watch"
 _CREDENTIALS = struct.Struct("3i")
-_question = msgspec.msgpack.Decoder(tuple[str, Any])
+_question: msgspec.msgpack.Decoder[WindowQuestion] = msgspec.msgpack.Decoder(WindowQuestion)
+NOTHING = msgspec.Raw(msgspec.msgpack.encode(None))
+"""The value of a reply with a problem."""
 
 
 def prefix() -> str:
@@ -47,15 +49,36 @@ def user_of(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(found)[1])
 
 
+def reply_to(question: Question[object], answer: Callable[[Question[object]], object]) -> Reply:
+    """The reply to a question, with the problem if `answer` raises one: a visitor must not end the job."""
+    try:
+        return Reply("", msgspec.Raw(msgspec.msgpack.encode(answer(question))))
+    except Exception as error:
+        return Reply(f"{error}" or type(error).__name__, NOTHING)
+
+
+def _send(visitor: socket.socket, reply: Reply) -> None:
+    data = msgspec.msgpack.encode(reply)
+    if len(data) > ANSWER_BYTES_MAX:
+        data = msgspec.msgpack.encode(Reply(TOO_LARGE, NOTHING))
+    with contextlib.suppress(OSError):  # it may have closed the connection
+        visitor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(data) + 4096)
+        visitor.sendall(data)  # it fits into the buffer of a new connection
+
+
 class Window:
     """A socket that answers as long as the job runs."""
 
     def __init__(
-        self, poller: Poller, driver: int, answer: Callable[[str, Any], object], is_inside: bool = False
+        self,
+        poller: Poller,
+        driver: int,
+        answer: Callable[[Question[object]], object],
+        is_inside: bool = False,
     ) -> None:
         """Open the socket of the job of the driver with this id. If the system refuses, the job has no window.
 
-        `answer` answers a question about the job, in types of msgpack. It raises LookupError if it cannot.
+        `answer` answers a question about the job. It raises LookupError if it cannot.
         `is_inside`: whether a call is the driver.
         """
         self._poller = poller
@@ -91,26 +114,18 @@ class Window:
         visitor = self._visitors[descriptor]
         try:
             data = visitor.recv(QUESTION_BYTES_MAX)
-            what, argument = _question.decode(data) if data else ("", None)
-        except (OSError, msgspec.MsgspecError):  # it has closed the connection, or is not a program of ours
-            self._drop(descriptor)
+            question = _question.decode(data) if data else None
+        except msgspec.ValidationError as error:
+            problem = f"the job cannot read the question ({error}): is the asker one of another version?"
+            _send(visitor, Reply(problem, NOTHING))
+            question = None
+        except (OSError, msgspec.DecodeError):  # it has closed the connection, or is not a program of ours
+            question = None
+        if isinstance(question, Watch):
             return
-        if what == WATCH:
-            return
-        if what:
-            self._reply(visitor, what, argument)
+        if question is not None:
+            _send(visitor, reply_to(question, self._answer))
         self._drop(descriptor)
-
-    def _reply(self, visitor: socket.socket, what: str, argument: Any) -> None:
-        try:
-            data = msgspec.msgpack.encode(("", self._answer(what, argument)))
-            if len(data) > ANSWER_BYTES_MAX:
-                data = msgspec.msgpack.encode((TOO_LARGE, None))
-        except Exception as error:  # the argument may be anything, and a visitor must not end the job
-            data = msgspec.msgpack.encode((f"{error}" or type(error).__name__, None))
-        with contextlib.suppress(OSError):  # it may have closed the connection
-            visitor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(data) + 4096)
-            visitor.sendall(data)  # it fits into the buffer of a new connection
 
     def _drop(self, descriptor: int) -> None:
         visitor = self._visitors.pop(descriptor)
@@ -121,7 +136,7 @@ class Window:
         """Close the socket. If the program has ended the job, those who watch get the final state first."""
         for descriptor in list(self._visitors):
             if has_ended:
-                self._reply(self._visitors[descriptor], "glance", None)
+                _send(self._visitors[descriptor], reply_to(Glance(), self._answer))
             self._drop(descriptor)
         if self._socket is not None:
             self._poller.remove(self._socket)

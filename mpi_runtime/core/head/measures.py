@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from mpi_runtime.core.transport.messages import Measure, Measured
+from mpi_runtime.scheduler.protocol.entries import HostUse
+from mpi_runtime.scheduler.protocol.window_questions import HostsUse, ProcessSize
 
 PERIOD_S = 3.0
 ANSWERS_PER_S = 200
@@ -40,30 +42,26 @@ class Measures:
         """Take what a rank has measured."""
         self._answers[answer.rank] = time.monotonic(), answer
 
-    def answer(self, ranks: Sequence[int]) -> dict[str, Any]:
-        """Return the last measures of these ranks, which live, and have them measure again if it is time.
-
-        `nodes`: by name (CPU use, bytes of memory in use, limit, GPUs); `sizes`: (name of the node, process id, bytes)
-        of executors; `period_s`: the time between two measurements.
-        """
+    def answer(self, ranks: Sequence[int]) -> HostsUse:
+        """Return the last measures of these ranks, which live, and have them measure again if it is time."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + self._period_s
             last = {self._hosts[rank]: rank for rank in ranks}  # rank 0 has no GPUs if others share its host
             for rank in ranks:
                 self._send(rank, Measure(last[self._hosts[rank]] == rank))
-        nodes: dict[str, Any] = {}
-        sizes: list[tuple[str, int, int]] = []
+        nodes: dict[str, HostUse] = {}
+        sizes: list[ProcessSize] = []
         for rank in ranks:
             when_s, found = self._answers.get(rank, (0.0, None))
             if found is None or now_s - when_s > 3 * self._period_s:
                 continue
             name = self._hostnames[rank]
             if found.host is not None and len(nodes) < NODES_MAX:
-                nodes[name] = msgspec.to_builtins(found.host)
-            sizes += [(name, pid, size) for pid, size in found.sizes][: SIZES_MAX - len(sizes)]
+                nodes[name] = found.host
+            sizes += [ProcessSize(name, pid, size) for pid, size in found.sizes][: SIZES_MAX - len(sizes)]
         shown = dict(_first(list(nodes.items()), NODES_BYTES_MAX))
-        return {"period_s": self._period_s, "nodes": shown, "sizes": _first(sizes, SIZES_BYTES_MAX)}
+        return HostsUse(self._period_s, shown, _first(sizes, SIZES_BYTES_MAX))
 
 
 def _first(entries: list[T], bytes_max: int) -> list[T]:

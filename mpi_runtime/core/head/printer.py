@@ -16,9 +16,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 from mpi_runtime.core.head import status
+from mpi_runtime.scheduler.protocol.window_questions import Piece, Pieces
 from mpi_runtime.show.log import Line, write
 
 PROGRESS = b"progress of the job"
@@ -202,9 +202,10 @@ class Recent:
         place = f"mpi_runtime, rank {line.rank}, {line.host}".encode()
         self._pieces.append((self.count, line.time_s, line.level, place, line.text.encode(errors="replace")))
 
-    def since(self, number: Any) -> dict[str, Any]:
+    def since(self, number: int) -> Pieces:
         """The pieces after a number, the last ones if they are too many."""
-        found, size = [], 0
+        found: list[Piece] = []
+        size = 0
         for one in reversed(self._pieces):
             if one[0] <= number:
                 break
@@ -212,5 +213,5 @@ class Recent:
             size += sum(len(text.encode()) for text in texts)  # what replaces a byte may have three
             if size > ANSWER_BYTES_MAX:
                 break
-            found.append((*one[:3], *texts))
-        return {"count": self.count, "pieces": found[::-1]}
+            found.append(Piece(*one[:3], *texts))
+        return Pieces(self.count, found[::-1])

@@ -9,9 +9,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from mpi_runtime.config import Config
-from mpi_runtime.gpu.device import Measures
 from mpi_runtime.scheduler.protocol.amounts import Number
 from mpi_runtime.scheduler.protocol.effects import ClientEffect, RankEffect, StartExecutor
+from mpi_runtime.scheduler.protocol.entries import HostUse
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Spec
 from mpi_runtime.scheduler.protocol.rank_events import RankEvent
 
@@ -107,17 +107,6 @@ class Welcome(Struct):
 
 
 # Worker to head.
-
-
-class HostUse(Struct, array_like=True, gc=False):
-    """What is used of a host, by all programs."""
-
-    cpu: float
-    """The busy share of all its processors since the last measurement; -1: this is the first."""
-    memory_used: Number
-    memory: Number
-    """The limit of memory that is used most, in bytes: that of the host or of a control group."""
-    gpus: list[Measures] = []
 
 
 class FromExecutor(Struct, array_like=True, tag=50, gc=False):

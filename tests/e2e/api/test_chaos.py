@@ -13,8 +13,10 @@ from tests.helpers import run_program
 PROGRAM = r"""
 import gc, os, random, sys, threading, time, traceback
 import numpy as np
+from msgspec.structs import asdict
 import mpi_runtime as ray
 from mpi_runtime.core.client import current
+from mpi_runtime.scheduler.protocol.questions import Statistics
 from mpi_runtime.util.state import list_objects, list_tasks
 
 seed, operations, cpus, threads = map(int, sys.argv[1:])
@@ -153,7 +155,7 @@ if failures:
 end = time.monotonic() + 30
 while True:
     gc.collect()
-    counts = current.client().questions.query("statistics")
+    counts = asdict(current.client().questions.ask(Statistics()))
     left = {name: counts[name] for name in ("objects", "actors", "stored_extents", "ready") if counts[name]}
     if not left and ray.available_resources()["CPU"] == cpus:
         break

@@ -22,6 +22,7 @@ import gc, os, sys, time
 import numpy as np
 import mpi_runtime as ray
 from mpi_runtime.core.client import current
+from mpi_runtime.scheduler.protocol.questions import Statistics
 
 ray.init(num_cpus=4, num_gpus=2, resources={"camera": 1})
 
@@ -176,8 +177,8 @@ section("resources")
 
 deadline = time.monotonic() + 20
 while True:
-    left = current.client().questions.query("statistics")
-    if not (left["objects"] or left["actors"] or left["stored_extents"]) and ray.available_resources()["CPU"] == 4:
+    left = current.client().questions.ask(Statistics())
+    if not (left.objects or left.actors or left.stored_extents) and ray.available_resources()["CPU"] == 4:
         break
     assert time.monotonic() < deadline, left
     time.sleep(0.02)

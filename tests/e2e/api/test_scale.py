@@ -12,6 +12,7 @@ import pytest
 from mpi_runtime import ActorHandle, get, put, remote, wait
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver import session
+from mpi_runtime.scheduler.protocol.questions import Statistics
 from tests.e2e.shared import Counter, hold
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.slow, pytest.mark.timeout(240)]
@@ -161,8 +162,8 @@ def test_1_000_actors() -> None:
     cells = [Cell.remote(n) for n in range(1_000)]
     get([cell.meet.remote(cells[n + 1] if n < 999 else None) for n, cell in enumerate(cells)])
     assert get([cell.both.remote() for cell in cells]) == [2 * n + 1 for n in range(999)] + [999]
-    counts = current.client().questions.query("statistics")
-    assert counts["actors"] == 1_000
+    counts = current.client().questions.ask(Statistics())
+    assert counts.actors == 1_000
 
 
 def test_actor_calls_of_10_000() -> None:

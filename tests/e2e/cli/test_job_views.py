@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mpi_runtime.config import from_init
 from mpi_runtime.core.head.inspection import prefix
+from mpi_runtime.scheduler.protocol.past import RAISED, Run
 from mpi_runtime.show.job import document
 from mpi_runtime.show.page import write
 from tests import helpers
@@ -248,10 +250,10 @@ def test_a_page_with_names_of_any_kind(tmp_path: Path) -> None:
     """A long name moves no column out of the page, and one that JavaScript knows is a name like others."""
     names = ["constructor", "__proto__", "long" * 100]
     glance = glance_of()
-    (function,), (error,) = glance["functions"], glance["errors"]
-    glance["functions"] = [{**function, "name": name} for name in names]
-    glance["errors"] = [{**error, "function": name, "trace": ""} for name in names[1:]]
-    runs: list[Any] = [(name, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, []) for name in names]
+    (function,), (error,) = glance.functions, glance.errors
+    glance.functions = [replace(function, name=name) for name in names]
+    glance.errors = [replace(error, function=name, trace="") for name in names[1:]]
+    runs = [Run(name, 0, "a", 0, 7, "", 10, 20, 30, RAISED, 0, 1.0, 0.0, []) for name in names]
     write(str(tmp_path / "page.html"), document(facts(state="ended", glance=glance, runs=runs, ran=3, errors={})))
     with Browser(tmp_path, width=1600) as browser:
         browser.open((tmp_path / "page.html").as_uri())

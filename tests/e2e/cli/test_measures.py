@@ -63,8 +63,8 @@ def test_a_host_with_gpus(tmp_path: Path, ranks: int | None) -> None:
             "2 memory errors that could not be corrected; its memory has rows that the next reset replaces"
         )
         assert found.gpu_use == pytest.approx(0.48)
-        (actor,) = job.facts.actors["rows"]
-        assert job.facts.sizes[name, actor["pid"]] > 200 << 20, "that of the actor"
+        (actor,) = job.facts.actors.rows
+        assert job.facts.sizes[name, actor.pid or 0] > 200 << 20, "that of the actor"
         blocks = {one["id"]: one for one in job.document()["blocks"]}
         (row,) = blocks["nodes"]["rows"]
         shown_now = dict(zip([one["t"] for one in blocks["nodes"]["columns"]], row[1:], strict=True))
@@ -99,15 +99,16 @@ def test_each_host_measures_itself(mpi: str, two_hosts: Lab) -> None:
 import json, time
 import mpi_runtime as ray
 from mpi_runtime.core.head import inspecting
+from mpi_runtime.scheduler.protocol.window_questions import MeasuredHosts
 
 with ray.init(num_cpus=1):
     end_s = time.monotonic() + 60
     while time.monotonic() < end_s:
-        nodes = inspecting.ask(os.getpid(), "measures")["nodes"]
-        if len(nodes) == 2 and all(one[3] and one[0] >= 0 for one in nodes.values()):
+        nodes = inspecting.ask(os.getpid(), MeasuredHosts()).nodes
+        if len(nodes) == 2 and all(one.gpus and one.cpu >= 0 for one in nodes.values()):
             break
         time.sleep(0.2)
-    print(json.dumps({name: [gpu[1] for gpu in one[3]] for name, one in nodes.items()}))
+    print(json.dumps({name: [gpu.use for gpu in one.gpus] for name, one in nodes.items()}))
 """
     )
     with two_hosts.mpirun(program, ranks={"host1": 2, "host2": 2}, mpi=mpi) as started:

@@ -12,6 +12,7 @@ import os, socket, time
 import numpy as np
 import mpi_runtime as ray
 from mpi_runtime.core.head import inspecting
+from mpi_runtime.scheduler.protocol.window_questions import Glance
 
 @ray.remote
 def inner(x):
@@ -25,14 +26,14 @@ def outer(x, calls):
     return socket.gethostname(), calls / (time.monotonic() - start), x + found[-1][1]
 
 ray.init(num_cpus=2)
-before = inspecting.ask(os.getpid(), "glance")["counts"]["ran"]
+before = inspecting.ask(os.getpid(), Glance()).counts.ran
 x = ray.put(np.ones(200_000))
 for calls in (10, 300):
     refs = [outer.remote(x, calls) for _ in range(3)]
     found = ray.get(refs)
     assert sorted(host for host, *_ in found) == ["host1", "host2", "host3"], found
     assert all(value.sum() == 400_000 for *_, value in found)
-assert inspecting.ask(os.getpid(), "glance")["counts"]["ran"] == before + 6
+assert inspecting.ask(os.getpid(), Glance()).counts.ran == before + 6
 print("rates", *(round(rate) for _, rate, _ in found))
 """
 

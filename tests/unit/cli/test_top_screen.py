@@ -5,8 +5,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from mpi_runtime.cli.running_job import ROWS, in_lines
+from mpi_runtime.scheduler.protocol.entries import ActorEntry
+from mpi_runtime.scheduler.protocol.window_questions import Listed
 from mpi_runtime.show.facts import Facts
 from tests.unit.show.test_pages import facts, glance_of
 
@@ -15,17 +18,14 @@ CLEARS = "clears\x1b[2Jthe screen"
 
 def many() -> Facts:
     glance = glance_of()
-    (one,) = glance["functions"]
+    (one,) = glance.functions
     names = [CLEARS, "long" * 100, *(f"f{number}" for number in range(48))]
-    glance["functions"] = [{**one, "name": name, "failed": 0, "running": 0, "waiting": 0} for name in names]
-    glance["functions"][-1]["failed"] = 1
-    glance["functions_in_all"] = 300
-    glance["errors"] = [{**glance["errors"][0], "function": CLEARS, "text": "ValueError: " + "wrong " * 100}] * 4
-    actor = {
-        "name": "", "repr_name": CLEARS, "actor_id": "0a", "class_name": "A", "state": "ALIVE", "pid": 5,
-        "node_id": "", "pending_calls": 0, "num_restarts": 0,
-    }  # fmt: skip
-    return facts(glance=glance, actors={"count": 50, "rows": [actor] * 30}, errors={}, waits=[("for room", 7, CLEARS)])
+    glance.functions = [replace(one, name=name, failed=0, running=0, waiting=0) for name in names]
+    glance.functions[-1].failed = 1
+    glance.functions_in_all = 300
+    glance.errors = [replace(glance.errors[0], function=CLEARS, text="ValueError: " + "wrong " * 100)] * 4
+    actor = ActorEntry("0a", "A", "ALIVE", "", CLEARS, "", None, 5, 0, None, 0)
+    return facts(glance=glance, actors=Listed(50, [actor] * 30), errors={}, waits=[("for room", 7, CLEARS)])
 
 
 @pytest.mark.parametrize(("width", "height", "has_errors"), [(40, 10, False), (80, 24, True), (200, 60, True)])

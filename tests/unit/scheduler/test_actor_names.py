@@ -4,6 +4,7 @@ import msgspec
 
 from mpi_runtime.scheduler.protocol.effects import Answer
 from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, KillRequested, NamedActorRequested
+from mpi_runtime.scheduler.protocol.questions import ActorName, Actors, NamedActor, NamedActors
 from tests.builders import DRIVER, Cluster
 
 
@@ -29,8 +30,8 @@ def create(cluster: Cluster, id: bytes, detached: bool = False) -> int:
 
 
 def look_up(cluster: Cluster, name: str = "a") -> bytes | None:
-    found = cluster.ask("named_actor", msgspec.msgpack.encode(("", name)))
-    return found[0] if found else None
+    found = cluster.ask(NamedActor("", name))
+    return found.id if found else None
 
 
 def test_the_first_gets_the_name() -> None:
@@ -42,8 +43,8 @@ def test_the_first_gets_the_name() -> None:
         assert wish(cluster, second) == first
         cluster.released(second)
         assert look_up(cluster) == first
-        assert cluster.ask("named_actors") == [["", "a"]]
-        assert [(one["ray_namespace"], one["name"]) for one in cluster.ask("actors", first)] == [("", "a")]
+        assert cluster.ask(NamedActors()) == [ActorName("", "a")]
+        assert [(one.ray_namespace, one.name) for one in cluster.ask(Actors(first))] == [("", "a")]
 
 
 def test_what_is_refused_is_not_created() -> None:

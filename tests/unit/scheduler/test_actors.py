@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
 )
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, AT_ONCE_US, BACKOFF_US_MAX
+from mpi_runtime.scheduler.protocol.questions import Statistics
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
 
@@ -290,7 +291,7 @@ def test_a_creation_that_was_not_started_is_no_restart() -> None:
         cluster.died(cluster.placed(actor))
         cluster.done(cluster.placed(actor), actor)
         cluster.told(actor)
-        assert cluster.ask("statistics")["restarted"] == 0
+        assert cluster.ask(Statistics()).restarted == 0
 
 
 def test_what_the_creation_needs_is_kept_for_as_long_as_it_may_be_created_again() -> None:
@@ -453,7 +454,7 @@ def test_restarts_are_counted() -> None:
             executor = cluster.placed(actor)
             cluster.done(executor, actor)
             cluster.forget()
-            assert cluster.ask("statistics")["restarted"] == number
+            assert cluster.ask(Statistics()).restarted == number
 
 
 def test_an_actor_without_handles_that_waits_to_be_created_is_not_created() -> None:

@@ -6,6 +6,7 @@ from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import ReadyFailed
 from mpi_runtime.scheduler.protocol.events import CancelRequested, RefusedError, Where
 from mpi_runtime.scheduler.protocol.ids import alternative_id
+from mpi_runtime.scheduler.protocol.questions import Late, LateFunction
 from tests.builders import DRIVER, UNIT, Cluster
 
 S = 1_000_000
@@ -37,7 +38,7 @@ def test_the_first_that_fits_is_taken_and_what_it_takes_is_not_taken_twice() -> 
         first, second, third = fit(cluster, 3)
         assert gpus_of(cluster, first, second) == [0, 1]
         assert cluster.state.nodes[0].free.cpu == 0
-        why = cluster.explain(third)["why"]
+        why = cluster.explain(third).why
         assert why.startswith("It needs 4 CPU or 1 CPU, 1 GPU. host0: 0 CPU, 0 GPU free")
         cluster.nothing()
 
@@ -68,7 +69,7 @@ def test_a_slower_one_is_left_while_the_faster_one_ends_sooner() -> None:
         more = fit(cluster, 200)
         assert gpus_of(cluster, second) == [0]
         cluster.nothing()
-        assert cluster.explain(more[0])["state"] == "ready"
+        assert cluster.explain(more[0]).state == "ready"
 
 
 @pytest.mark.parametrize(("waiting", "is_taken"), [(1, False), (2, True)])
@@ -88,7 +89,7 @@ def test_a_slower_one_is_taken_where_the_faster_one_is_used_by_others() -> None:
         (call,) = fit(cluster)
         cluster.forget()
         cluster.later(S)
-        assert cluster.explain(call)["why"].startswith("It runs in executor")
+        assert cluster.explain(call).why.startswith("It runs in executor")
         cluster.forget()
 
 
@@ -112,9 +113,9 @@ def test_one_that_ends_too_late_is_not_taken() -> None:
         cluster.now += 50 * S
         cluster.decide()
         cluster.forget()
-        why = cluster.explain(calls[-1])["why"]
+        why = cluster.explain(calls[-1]).why
         assert why.startswith("It is not started: it may take 1 s (as earlier calls did)")
-        assert cluster.ask("late")["calls"] == [["fit", 299, S]]
+        assert cluster.ask(Late()).functions == [LateFunction("fit", 299, S)]
 
 
 def test_one_that_no_node_has_is_left_out_and_all_such_are_an_error() -> None:

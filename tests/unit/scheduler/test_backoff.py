@@ -6,6 +6,7 @@ from mpi_runtime.scheduler.dispatch import backoff
 from mpi_runtime.scheduler.protocol.effects import StopExecutor
 from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, KillRequested
 from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
+from mpi_runtime.scheduler.protocol.questions import Actors, Tasks, Workers
 from tests.builders import DRIVER, Cluster
 
 
@@ -32,7 +33,7 @@ def test_a_task_that_crashes_at_once_waits_from_the_second_time_on() -> None:
             crash(cluster, task)
             wait_us = backoff.wait_us(crashes)
             cluster.nothing()
-            assert f"died at once {crashes} times in a row: it is run again in" in cluster.explain(task)["why"]
+            assert f"died at once {crashes} times in a row: it is run again in" in cluster.explain(task).why
             cluster.later(wait_us - 1)
             cluster.nothing()
             cluster.later(1)
@@ -84,7 +85,7 @@ def test_a_constructor_that_crashes_waits_and_its_calls_say_so() -> None:
             assert is_running(cluster, actor) == (crashes == 1)
             cluster.later(1)
         crash(cluster, actor)
-        assert "4 times in a row" in cluster.explain(call)["why"]
+        assert "4 times in a row" in cluster.explain(call).why
         cluster.later(BACKOFF_US_MAX)
         executor = cluster.placed(actor)
         cluster.done(executor, actor)
@@ -139,10 +140,10 @@ def test_a_process_number_that_is_not_known_yet_is_none() -> None:
         task = cluster.submit()
         actor = cluster.actor(cpu=0)
         cluster.forget()
-        (found,) = cluster.ask("tasks", task)
-        assert found["worker_pid"] is None
-        assert [one["pid"] for one in cluster.ask("workers")] == [None, None]
-        assert [one["pid"] for one in cluster.ask("actors", actor)] == [None]
+        (found,) = cluster.ask(Tasks(task))
+        assert found.worker_pid is None
+        assert [one.pid for one in cluster.ask(Workers())] == [None, None]
+        assert [one.pid for one in cluster.ask(Actors(actor))] == [None]
 
 
 def stillborn(cluster: Cluster, call: bytes) -> None:
@@ -156,7 +157,7 @@ def test_calls_for_which_no_executor_comes_up_fail_after_a_few_tries() -> None:
         for tries in range(1, STILLBORN_MAX):
             stillborn(cluster, first)
             if tries > 1:
-                assert f"{tries} time(s) in a row" in cluster.explain(first)["why"]
+                assert f"{tries} time(s) in a row" in cluster.explain(first).why
             cluster.later(backoff.wait_us(tries))
         stillborn(cluster, first)
         for id in (first, second):
@@ -175,9 +176,9 @@ def test_a_call_whose_next_executor_may_be_forked_waits_for_something_else() -> 
             stillborn(cluster, call)
         cluster.placed(cluster.submit(name="other", priority=1))  # has the only CPU from now on
         cluster.later(backoff.wait_us(2) - 1)
-        assert "2 time(s) in a row: the next one is forked in 1e-06 s" in cluster.explain(call)["why"]
+        assert "2 time(s) in a row: the next one is forked in 1e-06 s" in cluster.explain(call).why
         cluster.later(1)
-        assert cluster.explain(call)["why"].startswith("It needs 1 CPU. host0: 0 CPU, 0 GPU free.")
+        assert cluster.explain(call).why.startswith("It needs 1 CPU. host0: 0 CPU, 0 GPU free.")
 
 
 def test_an_executor_that_comes_up_ends_the_row() -> None:

@@ -3,6 +3,7 @@
 from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, Free, StopFetch, TakeBack
 from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, CancelRequested, Released, RetrySpec
 from mpi_runtime.scheduler.protocol.ids import prefix_of
+from mpi_runtime.scheduler.protocol.questions import Statistics
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, Cluster
 
@@ -71,7 +72,7 @@ def test_a_cancelled_call_is_dropped_without_a_look_at_all_others() -> None:
             cancel(cluster, id)
         assert queue.ready is ready
         assert [task.id for task in ready] == queued[2:]  # those at the front are gone
-        assert cluster.ask("statistics")["ready"] == 7
+        assert cluster.ask(Statistics()).ready == 7
         for id in queued[5:9]:
             cancel(cluster, id)
         assert [task.id for task in queue.ready] == [queued[2], queued[3], queued[9]]

@@ -6,6 +6,7 @@ import pytest
 
 from mpi_runtime.scheduler.places.constraints import matches
 from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.builders import LARGE, UNIT, Cluster
 
@@ -71,7 +72,7 @@ def test_a_node_may_be_asked_for() -> None:
         on_2 = Where(node=f"{2:032x}")
         ids = cluster.submit_many(3, where=on_2)
         assert [host(cluster, id) for id in ids[:2]] == [2, 2]
-        why = cluster.explain(ids[2])["why"]
+        why = cluster.explain(ids[2]).why
         assert f"on a node with 'ray.io/node-id' = '{2:032x}'" in why
         assert why.endswith("host2: 0 CPU, 0 GPU free.")
 
@@ -151,12 +152,12 @@ def test_a_node_is_kept_for_a_large_request_only_where_it_may_run() -> None:
         cluster.running(*small)
         large = cluster.submit(name="large", cpu=2, where=Where(labels=(Label("disk", EXISTS),)))
         assert [node.reserved_for is not None for node in cluster.state.nodes.values()] == [False, True, False]
-        assert "with some 'disk'" in cluster.explain(large)["why"]
+        assert "with some 'disk'" in cluster.explain(large).why
 
 
 def test_nodes_tell_their_labels() -> None:
     with three_nodes() as cluster:
-        labels = [node["Labels"] for node in cluster.ask("nodes")]
+        labels = [node.labels for node in cluster.ask(Nodes())]
         assert labels[1] == {"ray.io/node-id": f"{1:032x}", "hostname": "host1", "zone": "b", "disk": "ssd"}
 
 

@@ -6,6 +6,7 @@ import tracemalloc
 from mpi_runtime.scheduler.core import Described
 from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import TaskSpec, Titled, Where
+from mpi_runtime.scheduler.protocol.questions import NodeOfRank, Nodes
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.builders import DRIVER, UNIT, Cluster, spec_of
 
@@ -70,12 +71,12 @@ def test_a_job_that_is_refused_tells_why_and_nothing_else() -> None:
 
 def test_nodes_have_numbers_of_their_own() -> None:
     with Cluster().node(cpus=1, ranks=3).node(cpus=1, ranks=2).node(cpus=1) as cluster:
-        assert [(node["NodeID"], node["ranks"]) for node in cluster.ask("nodes")] == [
+        assert [(node.id, node.ranks) for node in cluster.ask(Nodes())] == [
             (f"{0:032x}", [0, 1, 2]),
             (f"{1:032x}", [3, 4]),
             (f"{2:032x}", [5]),
         ]
-        ids = [cluster.ask("node_of_rank", rank.to_bytes(16, "big")) for rank in range(6)]
+        ids = [cluster.ask(NodeOfRank(rank)) for rank in range(6)]
         assert ids == [f"{number:032x}" for number in (0, 0, 0, 1, 1, 2)]
 
 

@@ -28,8 +28,8 @@ def test_a_call_that_cannot_finish_waits_and_others_go_on() -> None:
         executor = cluster.placed(short)
         cluster.nothing()
         why = cluster.explain(long)
-        assert (why["state"], why["name"]) == ("ready", "fit")
-        assert why["why"].startswith(
+        assert (why.state, why.name) == ("ready", "fit")
+        assert why.why.startswith(
             "It is not started: it may take 600 s (its time_limit), and the job's time ends in 300 s."
         )
         cluster.done(executor, short)
@@ -60,7 +60,7 @@ def test_where_no_end_is_known_a_limit_means_nothing() -> None:
     with Cluster().node() as cluster:
         first, second = cluster.submit(name="a", limit_us=10**15), cluster.submit(name="b")
         cluster.placed(first)
-        assert cluster.explain(second)["why"].startswith("It needs 1 CPU.")
+        assert cluster.explain(second).why.startswith("It needs 1 CPU.")
 
 
 def test_time_runs_out_while_it_waits_for_room() -> None:
@@ -74,7 +74,7 @@ def test_time_runs_out_while_it_waits_for_room() -> None:
         cluster.later(2 * S)
         assert cluster.state.nodes[0].reserved_for is None
         assert cluster.placed(behind) != running
-        assert cluster.explain(large)["why"].startswith("It is not started")
+        assert cluster.explain(large).why.startswith("It is not started")
 
 
 def test_calls_in_hand_that_have_not_begun_are_taken_back() -> None:
@@ -95,7 +95,7 @@ def test_calls_in_hand_that_have_not_begun_are_taken_back() -> None:
         cluster.done(executor, assigned[0])
         cluster.forget()
         assert cluster.state.nodes[0].free.cpu == UNIT
-        assert cluster.explain(more[-1])["state"] == cluster.explain(ids[2])["state"] == "ready"
+        assert cluster.explain(more[-1]).state == cluster.explain(ids[2]).state == "ready"
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_a_call_whose_argument_is_on_its_way_when_time_runs_out_is_not_sent(fiel
         call = cluster.submit(value, limit_us=299 * S, **fields)
         assert cluster.one(Fetch, to=1).id == value
         cluster.forget()
-        assert cluster.explain(call)["state"] == "staging"
+        assert cluster.explain(call).state == "staging"
         cluster.later(2 * S)
         cluster.rank_says(Fetched(1, value, 0))
         cluster.nothing()
-        assert cluster.explain(call)["why"].startswith("It is not started")
+        assert cluster.explain(call).why.startswith("It is not started")
         assert cluster.state.nodes[1].free.cpu == UNIT
 
 
@@ -128,7 +128,7 @@ def test_calls_in_hand_are_taken_back_though_none_is_ready() -> None:
         assert cluster.one(TakeBack).count == 2
         cluster.taken_back(executor, *ids[2:])
         cluster.forget()
-        assert cluster.explain(ids[3])["why"].startswith("It is not started")
+        assert cluster.explain(ids[3]).why.startswith("It is not started")
 
 
 def test_what_is_expected_counts_in_place_of_a_generous_limit() -> None:
@@ -144,8 +144,8 @@ def test_what_is_expected_counts_in_place_of_a_generous_limit() -> None:
         cluster.forget()
         late = cluster.submit(name="fit", limit_us=3600 * S, expect_us=20 * S)
         cluster.nothing()
-        assert cluster.explain(late)["why"].startswith("It is not started: it may take 100.1 s (as earlier calls did)")
-        assert cluster.explain(long)["why"].startswith("It is not started: it may take 301 s (as expected)")
+        assert cluster.explain(late).why.startswith("It is not started: it may take 100.1 s (as earlier calls did)")
+        assert cluster.explain(long).why.startswith("It is not started: it may take 301 s (as expected)")
         assert cluster.notes == [
             "calls of fit, each of which may take 301 s (as expected), are not started any more: the job's time ends "
             "in 300 s. Have the job requeued, or start one with more time."
@@ -162,7 +162,7 @@ def test_what_is_expected_counts_for_backfilling() -> None:
         cluster.nothing()
         short = cluster.submit(name="short", limit_us=3600 * S, expect_us=20 * S)
         cluster.placed(short)
-        assert cluster.explain(large)["state"] == "ready"
+        assert cluster.explain(large).state == "ready"
         cluster.forget()
 
 
@@ -199,7 +199,7 @@ def test_what_was_measured_counts_where_no_limit_is_said() -> None:
         cluster.done(executor, slow, us=60 * S)
         assert cluster.placed(quick) == executor
         cluster.done(executor, quick, us=5 * S)
-        why = cluster.explain(slow2)["why"]
+        why = cluster.explain(slow2).why
         assert why.startswith(
             "It is not started: it may take 60 s (as earlier calls did), and the job's time ends in 40 s."
         )
@@ -214,9 +214,9 @@ def test_calls_that_end_sooner_than_thought_let_others_start() -> None:
         one, other = cluster.running(first, second)
         cluster.now += 55 * S
         cluster.done(one, first, us=55 * S)
-        assert cluster.explain(third)["state"] == "ready"
+        assert cluster.explain(third).state == "ready"
         cluster.done(other, second, us=1 * S)  # the mean is 48 s, and 45 s are left
-        assert cluster.explain(third)["state"] == "ready"
+        assert cluster.explain(third).state == "ready"
         cluster.state.end_us = cluster.now + 50 * S
         cluster.placed(cluster.submit(name="other", cpu=0))
         fourth = cluster.submit(name="f")

@@ -49,9 +49,9 @@ def test_what_is_behind_it_waits_too_and_other_callers_do_not() -> None:
         late, behind = train(cluster, actor), call(cluster, actor, "look")
         cluster.nothing()
         assert cluster.placed(call(cluster, actor, "look", client=other)) == executor
-        assert cluster.explain(late)["why"].startswith(NOT_STARTED)
-        assert cluster.explain(behind)["why"] == (
-            f"It comes after a call of Actor.train by the same caller. Of that: {cluster.explain(late)['why']}"
+        assert cluster.explain(late).why.startswith(NOT_STARTED)
+        assert cluster.explain(behind).why == (
+            f"It comes after a call of Actor.train by the same caller. Of that: {cluster.explain(late).why}"
         )
 
 
@@ -78,7 +78,7 @@ def test_such_a_call_is_not_sent_ahead() -> None:
         third = call(cluster, actor, "look", client=other)
         assert cluster.placed(first) == executor
         cluster.nothing()
-        assert cluster.explain(second)["why"] == "Its actor is busy with earlier calls."
+        assert cluster.explain(second).why == "Its actor is busy with earlier calls."
         cluster.now += 50 * S
         cluster.done(executor, first, us=50 * S)
         cluster.told(first)
@@ -101,7 +101,7 @@ def test_time_runs_out_while_it_waits_for_its_turn() -> None:
         ]
         cluster.done(executor, first, us=101 * S)
         cluster.forget()
-        assert cluster.explain(late)["why"].startswith("It is not started")
+        assert cluster.explain(late).why.startswith("It is not started")
 
 
 def test_an_end_that_is_announced_early_is_compared_with_what_waits_already() -> None:
@@ -115,7 +115,7 @@ def test_an_end_that_is_announced_early_is_compared_with_what_waits_already() ->
         assert note.startswith("calls of Actor.train, each of which may take 200 s (its time_limit), are not started")
         cluster.done(executor, first, us=S)
         cluster.forget()
-        assert cluster.explain(late)["why"].startswith("It is not started")
+        assert cluster.explain(late).why.startswith("It is not started")
 
 
 def test_tasks_that_wait_for_room_are_compared_with_an_end_that_is_announced_early() -> None:
@@ -125,7 +125,7 @@ def test_tasks_that_wait_for_room_are_compared_with_an_end_that_is_announced_ear
         cluster.client_says(0, EndAnnounced())
         (note,) = cluster.notes
         assert note.startswith("calls of fit, each of which may take 200 s (its time_limit), are not started any more")
-        assert cluster.explain(late)["why"].startswith("It is not started")
+        assert cluster.explain(late).why.startswith("It is not started")
 
 
 def test_an_end_that_was_not_known_is_compared_once_it_is_announced() -> None:
@@ -141,11 +141,11 @@ def test_an_end_that_was_not_known_is_compared_once_it_is_announced() -> None:
         assert cluster.placed(look) == executor
         limited, slow = train(cluster, actor), call(cluster, actor, "slow")
         cluster.nothing()
-        assert cluster.explain(limited)["why"].startswith("It is not started: it may take 600 s (its time_limit)")
+        assert cluster.explain(limited).why.startswith("It is not started: it may take 600 s (its time_limit)")
         cluster.client_says(0, CancelRequested(limited, False, False))
         assert cluster.told(limited).code == "TaskCancelledError"
         cluster.nothing()
-        assert cluster.explain(slow)["why"].startswith("It is not started: it may take 60 s (as earlier calls did)")
+        assert cluster.explain(slow).why.startswith("It is not started: it may take 60 s (as earlier calls did)")
 
 
 @pytest.mark.parametrize("limits", [{"": 2}, {"": 1, "io": 2}])
@@ -155,11 +155,11 @@ def test_in_an_actor_that_takes_several_at_a_time_so_many_begin(limits: dict[str
         group = max(limits, key=lambda name: limits[name])
         first, second, third = (train(cluster, actor, limit_s=200, group=group) for _ in range(3))
         cluster.running(first, second)
-        assert cluster.explain(third)["why"] == "Its actor is busy with earlier calls."
+        assert cluster.explain(third).why == "Its actor is busy with earlier calls."
         late, behind = train(cluster, actor), call(cluster, actor, "look")
         if len(limits) > 1:
-            assert cluster.explain(late)["why"].startswith(NOT_STARTED)  # the calls before it are of another group
-        assert cluster.explain(behind)["state"] == "ready"
+            assert cluster.explain(late).why.startswith(NOT_STARTED)  # the calls before it are of another group
+        assert cluster.explain(behind).state == "ready"
 
 
 def test_without_an_order_others_go_past_it() -> None:
@@ -167,7 +167,7 @@ def test_without_an_order_others_go_past_it() -> None:
         actor, executor = living(cluster, out_of_order=True)
         late = train(cluster, actor)
         assert cluster.placed(call(cluster, actor, "look")) == executor
-        assert cluster.explain(late)["why"].startswith(NOT_STARTED)
+        assert cluster.explain(late).why.startswith(NOT_STARTED)
 
 
 def test_what_was_measured_counts_where_no_limit_is_said() -> None:
@@ -180,7 +180,7 @@ def test_what_was_measured_counts_where_no_limit_is_said() -> None:
         cluster.now += 55 * S
         cluster.done(slow, first, us=55 * S)
         assert cluster.told(first)
-        assert cluster.explain(second)["why"].startswith(
+        assert cluster.explain(second).why.startswith(
             "It is not started: it may take 55 s (as earlier calls did), and the job's time ends in 45 s."
         )
         cluster.later(40 * S)
@@ -206,7 +206,7 @@ def test_a_mean_that_has_grown_is_looked_at_where_the_actor_is_busy() -> None:
         )
         cluster.done(busy, look, us=55 * S)
         assert cluster.told(look)
-        assert cluster.explain(late)["why"].startswith("It is not started: it may take 55 s")
+        assert cluster.explain(late).why.startswith("It is not started: it may take 55 s")
 
 
 def test_where_calls_may_wait_for_each_other_what_was_measured_means_nothing() -> None:
@@ -243,8 +243,8 @@ def test_a_call_whose_argument_came_too_late_is_not_sent() -> None:
         cluster.later(2 * S)
         cluster.rank_says(Fetched(1, value, 0))
         cluster.nothing()
-        assert cluster.explain(late)["why"].startswith("It is not started")
-        assert cluster.explain(behind)["state"] == "ready"
+        assert cluster.explain(late).why.startswith("It is not started")
+        assert cluster.explain(behind).state == "ready"
         assert not cluster.state.executors[1].assigned
 
 
@@ -288,4 +288,4 @@ def test_a_call_that_is_to_be_run_again_is_compared_again() -> None:
         cluster.now += 150 * S
         cluster.returned(executor, again, Value(b"error", is_error=True), raised=True, us=150 * S)
         cluster.nothing()
-        assert cluster.explain(again)["why"].startswith("It is not started")
+        assert cluster.explain(again).why.startswith("It is not started")

@@ -9,7 +9,9 @@ from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.effects import Cancel, Free, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.events import IN, Call, CancelRequested, Label, Stored, Value, Where
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, GANG_WAIT_US
+from mpi_runtime.scheduler.protocol.questions import Tasks
 from mpi_runtime.scheduler.protocol.rank_events import RankLost
+from mpi_runtime.scheduler.protocol.window_questions import Glance
 from tests.builders import DRIVER, UNIT, Cluster
 
 GRACE_US = 1_000_000
@@ -452,7 +454,7 @@ def test_a_call_on_a_gang_is_explained() -> None:
         one = cluster.submit()
         cluster.placed(one)
         id = gang(cluster, 2)
-        assert "all 2 members of a gang" in cluster.explain(id)["why"]
+        assert "all 2 members of a gang" in cluster.explain(id).why
         cluster.recorded = [one for one in cluster.recorded if not isinstance(one[2], effects.Answer)]
 
 
@@ -460,11 +462,11 @@ def test_a_call_on_a_gang_is_listed_once() -> None:
     with Cluster().node(cpus=2) as cluster:
         id = gang(cluster, 2)
         members = started(cluster, id, 2)
-        (listed,) = cluster.ask("tasks")
-        assert (listed["num_ranks"], listed["worker_id"]) == (2, f"{members[0]:032x}")
-        glance = cluster.scheduler.look("glance", None, cluster.now)
-        assert (glance["counts"]["running"], glance["running"][0][0]) == (1, "f (2 ranks)")
-        assert "a gang of 2 on host0" in cluster.explain(id)["why"]
+        (listed,) = cluster.ask(Tasks())
+        assert (listed.num_ranks, listed.worker_id) == (2, f"{members[0]:032x}")
+        glance = cluster.scheduler.answer(Glance(), cluster.now)
+        assert (glance.counts.running, glance.running[0].name) == (1, "f (2 ranks)")
+        assert "a gang of 2 on host0" in cluster.explain(id).why
 
 
 def actor_gang(cluster: Cluster, ranks: int, **fields: Any) -> tuple[bytes, list[int]]:

@@ -9,6 +9,7 @@ import pytest
 from mpi_runtime.gpu.device import Device, Link
 from mpi_runtime.scheduler.protocol.effects import StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.events import Where
+from mpi_runtime.scheduler.protocol.questions import AvailableResources, Nodes
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.builders import UNIT, Cluster
 
@@ -33,7 +34,7 @@ def cluster_of(*ranks: RankJoined) -> Cluster:
 
 
 def free(cluster: Cluster) -> dict[str, float]:
-    found: dict[str, float] = cluster.ask("available_resources")
+    found: dict[str, float] = cluster.ask(AvailableResources())
     return {name: amount for name, amount in found.items() if name not in ("CPU", "object_store_memory")}
 
 
@@ -43,8 +44,8 @@ def free(cluster: Cluster) -> dict[str, float]:
 def test_devices_are_counted_once_and_numbered_by_place() -> None:
     with cluster_of(joined(0, 0, gpu(3), gpu(1)), joined(1, 0, gpu(2), gpu(1))) as cluster:
         assert free(cluster) == {"GPU": 3, "accelerator_type:H100": 3, "gpu_memory": 3.0 * 80 * GIB}
-        table = cluster.ask("nodes")[0]["gpus"]
-        assert [(one["id"], one["uuid"], one["ranks"]) for one in table] == [
+        table = cluster.ask(Nodes())[0].gpus
+        assert [(one.id, one.uuid, one.ranks) for one in table] == [
             (0, "GPU-H100-1", [0, 1]), (1, "GPU-H100-2", [1]), (2, "GPU-H100-3", [0]),
         ]  # fmt: skip
 
@@ -53,7 +54,7 @@ def test_a_device_that_two_hosts_name_is_counted_to_one() -> None:
     """Containers with names of their own may show the same card."""
     with cluster_of(joined(0, 0, gpu(1)), joined(1, 1, gpu(1), gpu(2))) as cluster:
         assert free(cluster)["GPU"] == 2
-        assert [[one["uuid"] for one in node["gpus"]] for node in cluster.ask("nodes")] == [
+        assert [[one.uuid for one in node.gpus] for node in cluster.ask(Nodes())] == [
             ["GPU-H100-1"], ["GPU-H100-2"],
         ]  # fmt: skip
 
@@ -113,7 +114,7 @@ def test_memory_is_not_promised_twice() -> None:
         executor = cluster.placed(first)
         cluster.placed(second)
         waiting = cluster.submit(cpu=0, gpu=0.5)
-        assert cluster.explain(waiting)["why"].startswith("It needs 0.5 GPU.")
+        assert cluster.explain(waiting).why.startswith("It needs 0.5 GPU.")
         quarter = cluster.submit(cpu=0, gpu=0.25, name="quarter")
         cluster.placed(quarter)
         cluster.died(executor, first)
@@ -140,7 +141,7 @@ def test_links_choose_the_set() -> None:
         for _ in range(2):
             cluster.submit(cpu=0, gpu=2)
         assert [effect.gpu_ids for effect in cluster.take(StartExecutor, 2)] == [[0, 3], [1, 2]]
-        assert [one["linked"] for one in cluster.ask("nodes")[0]["gpus"]] == [[3], [2], [1], [0]]
+        assert [one.linked for one in cluster.ask(Nodes())[0].gpus] == [[3], [2], [1], [0]]
         cluster.forget()
 
 
@@ -164,7 +165,7 @@ def test_what_was_stated(ranks: list[RankJoined], stated: float | None, count: i
         cluster.decide()
         found = free(cluster)
         assert found.get("GPU", 0) == count
-        real = sum("H100" in one["uuid"] for one in cluster.ask("nodes")[0]["gpus"])
+        real = sum("H100" in one.uuid for one in cluster.ask(Nodes())[0].gpus)
         assert found.get("accelerator_type:H100", 0) == real
         assert real in (0, count), "stated ones are not added to those that were found"
 
@@ -185,7 +186,7 @@ def test_who_idles_with_a_device_is_gone_before_another_kind_gets_it() -> None:
         other = cluster.submit(gpu=1, name="g", environment={"A": "1"})
         assert cluster.one(StopExecutor) == StopExecutor(executor, force=False)
         assert "GPU" not in free(cluster), "it may hold memory of the device as long as it lives"
-        assert cluster.explain(other)["why"] == "It needs 1 CPU, 1 GPU. host0: 4 CPU, 0 GPU free."
+        assert cluster.explain(other).why == "It needs 1 CPU, 1 GPU. host0: 4 CPU, 0 GPU free."
         cluster.nothing()
         cluster.died(executor, cause="exited")
         assert cluster.placed(other) != executor
@@ -303,7 +304,7 @@ def test_nothing_is_kept_for_a_call_that_waits_for_devices_of_actors() -> None:
         cluster.actor(cpu=0, gpu=1)
         cluster.forget()
         pair = cluster.submit(cpu=0, gpu=2, name="pair")
-        assert "kept" not in cluster.explain(pair)["why"]
+        assert "kept" not in cluster.explain(pair).why
         cluster.placed(cluster.submit(name="other"))
         task = cluster.submit(cpu=0, gpu=1, name="task")
         cluster.placed(task)
@@ -317,7 +318,7 @@ def test_shares_do_not_keep_a_device_from_being_whole_for_ever() -> None:
         later = [cluster.submit(cpu=0, gpu=0.5) for _ in range(3)]
         cluster.done(executors[0], first, us=10_000_000)
         cluster.forget()
-        assert cluster.explain(later[0])["why"].endswith("(kept for a larger request).")
+        assert cluster.explain(later[0]).why.endswith("(kept for a larger request).")
         task = cluster.submit(name="a task that needs no GPU")
         cluster.placed(task)
         cluster.done(executors[1], second, us=10_000_000)
@@ -334,7 +335,7 @@ def test_cpus_that_a_call_for_gpus_needs_are_kept_for_it() -> None:
         cluster.submit(cpu=2, gpu=2, name="both")
         others = [cluster.submit(name="other") for _ in range(3)]
         cluster.running(*others[:2])
-        assert cluster.explain(others[2])["why"].endswith("(kept for a larger request).")
+        assert cluster.explain(others[2]).why.endswith("(kept for a larger request).")
         cluster.nothing()
 
 
@@ -380,7 +381,7 @@ def test_a_call_that_no_node_can_run_hears_where_the_driver_did_not_answer() -> 
 def test_what_is_wrong_is_said_once_for_each_node() -> None:
     told: dict[str, Any] = {"gpu_error": "the driver hangs", "gpu_problems": ["GPU 2 does not answer"]}
     with cluster_of(joined(0, 0, **told), joined(1, 0, **told)) as cluster:
-        assert cluster.ask("nodes")[0]["gpu_problems"] == ["GPU 2 does not answer", "the driver hangs"]
+        assert cluster.ask(Nodes())[0].gpu_problems == ["GPU 2 does not answer", "the driver hangs"]
 
 
 def test_that_several_instances_of_mig_cannot_be_had_is_told_who_asks_for_several() -> None:

@@ -9,6 +9,13 @@ from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.protocol.effects import Answer, Fetch, Free, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.events import IN, NOT_IN, STRATEGIES, Label, Stored, Value, Where
 from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
+from mpi_runtime.scheduler.protocol.questions import (
+    AvailableResources,
+    ClusterResources,
+    Groups,
+    NamedGroup,
+    Statistics,
+)
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from mpi_runtime.scheduler.records.records import Function
 from tests.builders import LARGE, UNIT, Cluster
@@ -26,8 +33,8 @@ def test_a_group_that_fits_is_placed_at_once() -> None:
         group = cluster.group({"cpu": 1}, {"cpu": 2})
         assert cluster.told(group).data == b"a group"
         assert cluster.state.nodes[0].free.cpu == UNIT
-        assert cluster.ask("available_resources")["CPU"] == 1
-        assert cluster.ask("cluster_resources")["CPU"] == 4
+        assert cluster.ask(AvailableResources())["CPU"] == 1
+        assert cluster.ask(ClusterResources())["CPU"] == 4
 
 
 def test_all_bundles_or_none() -> None:
@@ -36,7 +43,7 @@ def test_all_bundles_or_none() -> None:
         executor = cluster.placed(busy)
         group = cluster.group({"cpu": 1}, {"cpu": 1})
         assert cluster.state.nodes[0].free.cpu == UNIT
-        assert "It asks for 2 bundle(s) (1 CPU; 1 CPU)" in cluster.explain(group)["why"]
+        assert "It asks for 2 bundle(s) (1 CPU; 1 CPU)" in cluster.explain(group).why
         cluster.done(executor, busy)
         cluster.told(busy)
         cluster.told(group)
@@ -65,12 +72,12 @@ def test_soft_strategies_make_do_with_what_there_is(strategy: str, nodes: list[i
 def test_strict_strategies_wait_for_ever_and_say_so(strategy: str) -> None:
     with Cluster().node(cpus=2).node(cpus=2) as cluster:
         group = cluster.group(*[{"cpu": 1}] * 3, strategy=strategy)
-        assert "It is infeasible" in cluster.explain(group)["why"]
-        (entry,) = cluster.ask("group_table", group)
-        assert (entry["state"], entry["scheduling"]) == ("PENDING", "INFEASIBLE")
+        assert "It is infeasible" in cluster.explain(group).why
+        (entry,) = cluster.ask(Groups(group))
+        assert (entry.state, entry.scheduling) == ("PENDING", "INFEASIBLE")
         waiting = cluster.submit(where=inside(group))
-        assert "waits for placement group" in cluster.explain(waiting)["why"]
-        assert "It is infeasible" in cluster.explain(waiting)["why"]
+        assert "waits for placement group" in cluster.explain(waiting).why
+        assert "It is infeasible" in cluster.explain(waiting).why
         cluster.remove_group(group)
         assert cluster.told(group).code == cluster.told(waiting).code == "PlacementGroupRemovedError"
 
@@ -81,8 +88,8 @@ def test_bundles_lie_on_nodes_with_their_labels(strategy: str) -> None:
         b, not_a = Label("zone", IN, ("b",)), Label("zone", NOT_IN, ("a",))
         group = cluster.group({"cpu": 1}, {"cpu": 1, "labels": (b,)}, {"cpu": 1, "labels": (not_a,)}, strategy=strategy)
         if strategy == "STRICT_PACK":
-            assert "1 CPU on a node with 'zone' = 'b'" in cluster.explain(group)["why"]
-            assert "It is infeasible" in cluster.explain(group)["why"]
+            assert "1 CPU on a node with 'zone' = 'b'" in cluster.explain(group).why
+            assert "It is infeasible" in cluster.explain(group).why
             return
         cluster.told(group)
         places = {bundle.index: bundle.node.number for bundle in cluster.state.groups[group].bundles.values()}
@@ -94,7 +101,7 @@ def test_bundles_lie_on_nodes_with_their_labels(strategy: str) -> None:
 def test_a_group_waits_for_a_node_with_its_labels() -> None:
     with Cluster().node(cpus=4, labels={"zone": "a"}) as cluster:
         group = cluster.group({"cpu": 1, "labels": (Label("zone", IN, ("b",)),)})
-        assert "hostname=host0, zone=a. Remove it" in cluster.explain(group)["why"]
+        assert "hostname=host0, zone=a. Remove it" in cluster.explain(group).why
         cluster.node(cpus=1, labels={"zone": "b"})
         cluster.told(group)
         assert cluster.nodes_of(group) == [1]
@@ -103,7 +110,7 @@ def test_a_group_waits_for_a_node_with_its_labels() -> None:
 def test_a_node_that_joins_makes_room() -> None:
     with Cluster().node(cpus=2) as cluster:
         group = cluster.group(*[{"cpu": 1}] * 2, strategy="STRICT_SPREAD")
-        assert "It is infeasible" in cluster.explain(group)["why"]
+        assert "It is infeasible" in cluster.explain(group).why
         cluster.node(cpus=2)
         cluster.told(group)
 
@@ -127,14 +134,14 @@ def test_nodes_are_kept_for_a_group_that_waits_and_only_for_a_time() -> None:
         late = cluster.submit(name="late")
         cluster.done(one, ids[0], us=10_000_000)
         cluster.forget()
-        assert "kept for a larger request" in cluster.explain(late)["why"]
+        assert "kept for a larger request" in cluster.explain(late).why
         cluster.later(RESERVATION_US)
         cluster.forget()
         assert cluster.state.nodes[0].reserved_for is None
         assert not cluster.state.nodes[0].free.cpu
         cluster.done(other, ids[1], us=10_000_000)
         cluster.forget()
-        assert "2 CPU" in cluster.explain(group)["why"]
+        assert "2 CPU" in cluster.explain(group).why
 
 
 def test_whole_devices_are_reserved_by_id_and_shares_from_one_device() -> None:
@@ -180,10 +187,9 @@ def test_names_are_of_one_group_at_a_time() -> None:
         second = cluster.group({"cpu": 1}, name="mine", request=6)
         assert msgspec.msgpack.decode(cluster.one(Answer).data) is False
         assert second not in cluster.state.groups
-        key = msgspec.msgpack.encode(("", "mine"))
-        assert cluster.ask("named_group", key) == b"a group"
+        assert cluster.ask(NamedGroup("", "mine")) == b"a group"
         cluster.remove_group(group)
-        assert cluster.ask("named_group", key) is None
+        assert cluster.ask(NamedGroup("", "mine")) is None
 
 
 # Using
@@ -196,7 +202,7 @@ def test_calls_take_from_their_bundle_and_wait_for_it() -> None:
         first = cluster.submit(where=inside(group, 0))
         second = cluster.submit(where=inside(group, 0))
         executor = cluster.placed(first)
-        why = cluster.explain(second)["why"]
+        why = cluster.explain(second).why
         assert why.startswith(f"It needs 1 CPU in bundle 0 of placement group {group.hex()}. ")
         assert why.endswith("bundle 0 on host0: 0 CPU, 0 GPU free.")
         assert cluster.state.nodes[0].free.cpu == 2 * UNIT
@@ -211,7 +217,7 @@ def test_calls_outside_do_not_take_from_bundles() -> None:
     with Cluster().node(cpus=2) as cluster:
         cluster.told(cluster.group({"cpu": 2}))
         waiting = cluster.submit()
-        assert "0 CPU" in cluster.explain(waiting)["why"]
+        assert "0 CPU" in cluster.explain(waiting).why
         cluster.nothing()
 
 
@@ -240,7 +246,7 @@ def test_calls_wait_for_their_group_and_for_arguments() -> None:
         executor = cluster.placed(busy)
         group = cluster.group({"cpu": 1})
         id = cluster.submit(busy, where=inside(group))
-        assert "waits for placement group" in cluster.explain(id)["why"]
+        assert "waits for placement group" in cluster.explain(id).why
         cluster.done(executor, busy)
         cluster.told(busy)
         cluster.told(group)
@@ -294,7 +300,7 @@ def test_a_large_request_gets_its_turn_in_a_bundle() -> None:
         cluster.told(small[0])
         cluster.done(cluster.placed(small[2]), small[2])
         cluster.told(small[2])
-        assert "kept for a larger request" in cluster.explain(late)["why"]
+        assert "kept for a larger request" in cluster.explain(late).why
         cluster.done(other, small[1])
         cluster.told(small[1])
         cluster.placed(large)
@@ -443,13 +449,13 @@ def test_the_table_tells_all() -> None:
     with Cluster().node(cpus=4, gpus=1, disk=1) as cluster:
         group = cluster.group({"cpu": 1, "gpu": 0.5, "custom": {"disk": UNIT}}, {"memory": 0, "cpu": 2})
         cluster.told(group)
-        (entry,) = cluster.ask("group_table")
-        assert entry["placement_group_id"] == group.hex()
-        assert entry["bundles"] == [{"CPU": 1.0, "GPU": 0.5, "disk": 1.0}, {"CPU": 2.0}]
-        assert entry["nodes"] == [f"{0:032x}"] * 2
-        assert (entry["state"], entry["scheduling"]) == ("CREATED", "FINISHED")
-        assert "reserved on host0, host0" in entry["why"]
-        assert cluster.ask("statistics")["placement_groups"] == 1
+        (entry,) = cluster.ask(Groups())
+        assert entry.placement_group_id == group.hex()
+        assert entry.bundles == [{"CPU": 1.0, "GPU": 0.5, "disk": 1.0}, {"CPU": 2.0}]
+        assert entry.nodes == [f"{0:032x}"] * 2
+        assert (entry.state, entry.scheduling) == ("CREATED", "FINISHED")
+        assert "reserved on host0, host0" in entry.why
+        assert cluster.ask(Statistics()).placement_groups == 1
 
 
 def test_the_memory_of_a_result_that_comes_too_late_is_freed() -> None:

@@ -11,6 +11,7 @@ from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.effects import ReadyFailed, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.events import Call, Where
 from mpi_runtime.scheduler.protocol.limits import BACKOFF_US_MAX
+from mpi_runtime.scheduler.protocol.questions import ClusterResources, Groups, Nodes
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.builders import Cluster
 from tests.unit.scheduler.test_gpu_pool import GIB, cluster_of, free, gpu, joined
@@ -23,7 +24,7 @@ def pair() -> Cluster:
 
 
 def out(cluster: Cluster) -> list[int]:
-    return [one["id"] for one in cluster.ask("nodes")[0]["gpus"] if one["quarantined"]]
+    return [one.id for one in cluster.ask(Nodes())[0].gpus if one.quarantined]
 
 
 def device_of(cluster: Cluster, executor: int) -> int:
@@ -65,12 +66,12 @@ def test_the_second_in_a_row_takes_it_out() -> None:
             "host host0: GPU 1 (GPU-H100-1) quarantined: two fresh executors failed, the last with cudaErrorUnknown "
             "in f; 1 of 2 remain."
         ]
-        assert cluster.ask("cluster_resources")["GPU"] == 1
-        assert cluster.ask("cluster_resources")["accelerator_type:H100"] == 1
-        assert cluster.ask("cluster_resources")["gpu_memory"] == 80 * GIB
+        assert cluster.ask(ClusterResources())["GPU"] == 1
+        assert cluster.ask(ClusterResources())["accelerator_type:H100"] == 1
+        assert cluster.ask(ClusterResources())["gpu_memory"] == 80 * GIB
         assert "GPU" not in free(cluster)
         waiting = cluster.submit(cpu=0, gpu=1)
-        assert "0 GPU free (1 quarantined)" in cluster.explain(waiting)["why"]
+        assert "0 GPU free (1 quarantined)" in cluster.explain(waiting).why
 
 
 @pytest.mark.parametrize(("faults", "is_out"), [
@@ -142,15 +143,15 @@ def test_what_can_never_run_now_fails_and_the_rest_waits() -> None:
         method = cluster.method(actor)
         group = cluster.group({"gpu": 1}, {"gpu": 1}, strategy="STRICT_PACK")
         cluster.forget()
-        assert cluster.ask("group_table", group)[0]["scheduling"] == "NO_RESOURCES"
+        assert cluster.ask(Groups(group))[0].scheduling == "NO_RESOURCES"
         quarantined(cluster, gpu=1)
         cluster.done(worker, slow)
         assert [cluster.told(id).code for id in (both, later, method)] == [
             "InfeasibleResourceError", "InfeasibleResourceError", "ActorDiedError",
         ]  # fmt: skip
-        assert cluster.ask("group_table", group)[0]["scheduling"] == "INFEASIBLE"
+        assert cluster.ask(Groups(group))[0].scheduling == "INFEASIBLE"
         one = cluster.submit(cpu=0, gpu=1, name="one")
-        assert cluster.explain(one)["state"] == "ready"
+        assert cluster.explain(one).state == "ready"
         failed = cluster.told(cluster.submit(cpu=0, gpu=2, name="again"))
         assert "host0: 1 x H100 (1 quarantined)" in failed.message
         assert "Largest of 1 node(s): host0 with 4 CPU, 1 GPU (1 x H100)" in failed.message
@@ -162,7 +163,7 @@ def test_what_is_held_back_fails_too_when_it_can_never_run() -> None:
     cluster.join(joined(0, 0, gpu(0), end_us=cluster.now + 1_000_000))
     with cluster:
         late = cluster.submit(cpu=0, gpu=1, name="late", limit_us=2_000_000)
-        assert cluster.explain(late)["why"].startswith("It is not started: it may take 2 s")
+        assert cluster.explain(late).why.startswith("It is not started: it may take 2 s")
         for _ in range(2):
             id = cluster.submit(cpu=0, gpu=1, max_retries=0, name="breaks")
             cluster.faulted(cluster.placed(id), id)
@@ -264,7 +265,7 @@ def rank(number: int, cpus: list[int], gpus: list[Device]) -> RankJoined:
 def test_each_device_has_a_home(ranks: list[RankJoined], homes: list[int]) -> None:
     """By processors, evened out to within one; else in blocks."""
     with cluster_of(*ranks) as cluster:
-        assert [one["home"] for one in cluster.ask("nodes")[0]["gpus"]] == homes
+        assert [one.home for one in cluster.ask(Nodes())[0].gpus] == homes
         node = cluster.state.nodes[0]
         assert gpu_pool.homes(node) == homes
 
@@ -322,7 +323,7 @@ def test_a_node_on_which_cuda_does_not_start_draws_no_further_calls() -> None:
         assert note.endswith(
             ": CUDA does not start on this node: cudaErrorSystemNotReady. None of its 2 GPU(s) is used any more."
         )
-        assert cluster.ask("cluster_resources")["GPU"] == 2
+        assert cluster.ask(ClusterResources())["GPU"] == 2
         for _ in range(2):
             executor = cluster.placed(id)
             assert cluster.state.executors[executor].rank.number == 1

@@ -1,31 +1,21 @@
 """What has run: one record for each attempt that ended, in the head's time, and no more than a number of them."""
 
 from collections import deque
-from typing import Any, NamedTuple
 
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Fetch
 from mpi_runtime.scheduler.protocol.events import Done, RetrySpec, Returned, Titled, Value
 from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
+from mpi_runtime.scheduler.protocol.past import RETURNED, MoveTimes, PastMove, PastRun, RunNode, RunProcess, RunTimes
+from mpi_runtime.scheduler.protocol.questions import Actors, History, Report, Statistics
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, RoomWanted, Spilled
+from mpi_runtime.scheduler.protocol.window_questions import Glance, MovesFrom
 from tests.builders import DRIVER, Cluster
 
 
-class Run(NamedTuple):
-    id: str
-    name: str
-    kind: str
-    attempt: int
-    actor: str | None
-    process: list[Any]
-    node: list[Any]
-    times: list[int]
-    error: str
-
-
-def runs(cluster: Cluster) -> list[Run]:
-    return [Run(*one) for one in cluster.ask("history")["runs"]]
+def runs(cluster: Cluster) -> list[PastRun]:
+    return cluster.ask(History()).runs
 
 
 def test_a_call_with_its_times() -> None:
@@ -39,11 +29,9 @@ def test_a_call_with_its_times() -> None:
         cluster.client_says(executor, Returned(second, [Value(b"")], 200, start_us=1_000_800))
         cluster.forget()
         one, two = runs(cluster)
-        assert one == (
-            first.hex(), "work", "NORMAL_TASK", 0, None, [executor, 4000 + executor, "", 0], [0, "host0"],
-            [1_000_000, 1_000_300, 500], "",
-        )  # fmt: skip
-        assert (two.id, two.times) == (second.hex(), [1_000_000, 1_000_800, 200])
+        process, times = RunProcess(executor, 4000 + executor, "", 0), RunTimes(1_000_000, 1_000_300, 500)
+        assert one == PastRun(first.hex(), "work", "NORMAL_TASK", 0, None, process, RunNode(0, "host0"), times, "")
+        assert (two.id, two.times) == (second.hex(), RunTimes(1_000_000, 1_000_800, 200))
         cluster.released(first, second)
 
 
@@ -54,10 +42,10 @@ def test_a_report_says_what_each_call_had() -> None:
         cluster.started(executor)
         cluster.client_says(executor, Done(id, b"", 500, start_us=1))
         cluster.forget()
-        found = cluster.ask("report")
-        (run,) = found["runs"]
-        assert run[11:] == [0.5, 1.0, [0]]
-        assert (run[8], run[9], found["ran"]) == (500, 0, 1)
+        found = cluster.ask(Report())
+        (run,) = found.runs
+        assert (run.cpus, run.gpus, run.gpu_ids) == (0.5, 1.0, [0])
+        assert (run.duration_us, run.outcome, found.ran) == (500, RETURNED, 1)
         cluster.released(id)
 
 
@@ -72,9 +60,9 @@ def test_each_attempt_and_how_it_ended() -> None:
         cluster.died(executor, running=id)
         cluster.forget()
         raised, died = runs(cluster)
-        assert (raised.attempt, raised.error, raised.times) == (0, "raised", [1_000_000, 5, 10])
-        assert (died.attempt, died.error, died.process[0]) == (1, "its process died", executor)
-        assert died.times == [1_000_000, 1_000_000, 400]
+        assert (raised.attempt, raised.error, raised.times) == (0, "raised", RunTimes(1_000_000, 5, 10))
+        assert (died.attempt, died.error, died.process.executor) == (1, "its process died", executor)
+        assert died.times == RunTimes(1_000_000, 1_000_000, 400)
         cluster.released(id)
 
 
@@ -86,14 +74,14 @@ def test_calls_that_raise_are_counted_as_failed() -> None:
         cluster.client_says(raises, Returned(ids[1], [Value(b"error", is_error=True)], 10, raised=True))
         cluster.died(dies, running=ids[2])
         cluster.forget()
-        seen = cluster.scheduler.look("glance", None, cluster.now)
-        assert [(one["text"], one["failed"]) for one in seen["errors"]] == [
+        seen = cluster.scheduler.answer(Glance(), cluster.now)
+        assert [(one.text, one.failed) for one in seen.errors] == [
             ("it was cancelled", 1),
-            (seen["errors"][1]["text"], 1),
+            (seen.errors[1].text, 1),
         ]
-        assert seen["errors"][1]["text"].startswith("WorkerCrashedError: ")
-        assert cluster.ask("report")["ran"] == 3
-        assert (cluster.ask("statistics")["finished"], cluster.ask("statistics")["failed"]) == (1, 2)
+        assert seen.errors[1].text.startswith("WorkerCrashedError: ")
+        assert cluster.ask(Report()).ran == 3
+        assert (cluster.ask(Statistics()).finished, cluster.ask(Statistics()).failed) == (1, 2)
         cluster.released(*ids)
 
 
@@ -102,7 +90,7 @@ def test_actors_say_who_they_are_also_when_they_are_gone() -> None:
         actor = cluster.actor()
         executor = cluster.placed(actor)
         cluster.client_says(executor, Titled("Actor(1)"), Done(actor, b"", 1, 1))
-        assert cluster.ask("actors")[0]["repr_name"] == "Actor(1)"
+        assert cluster.ask(Actors())[0].repr_name == "Actor(1)"
         call = cluster.method(actor)
         cluster.placed(call)
         cluster.done(executor, call)
@@ -110,8 +98,8 @@ def test_actors_say_who_they_are_also_when_they_are_gone() -> None:
         cluster.died(executor)
         cluster.forget()
         creation, method = runs(cluster)
-        assert (creation.kind, method.kind) == ("ACTOR_CREATION_TASK", "ACTOR_TASK")
-        assert (method.name, method.actor, method.process[2]) == ("Actor.method", actor.hex(), "Actor(1)")
+        assert (creation.type, method.type) == ("ACTOR_CREATION_TASK", "ACTOR_TASK")
+        assert (method.name, method.actor_id, method.process.name) == ("Actor.method", actor.hex(), "Actor(1)")
         assert not cluster.state.actors
 
 
@@ -127,7 +115,7 @@ def test_other_hosts_count_time_from_another_moment(zero_us: int) -> None:
             cluster.later(100 + takes_us)
             cluster.client_says(executor, Done(id, b"", 100, start_us=zero_us + began[-1]))
         cluster.forget()
-        assert [run.times[1] - 20 for run in runs(cluster)] == began
+        assert [run.times.start_us - 20 for run in runs(cluster)] == began
         cluster.released(*ids)
 
 
@@ -147,22 +135,23 @@ def test_copies_spills_and_levels_of_arenas() -> None:
         cluster.later(7)
         cluster.rank_says(Spilled(0, small, 4096, file="file"))
         cluster.forget()
-        found = cluster.ask("history")
-        assert found["moves_dropped"] == 0
-        assert found["moves"] == [
-            ["level", "", "", 800, [0, "head"], "", [1_000_000, 0]],
-            ["copy", id.hex(), "", 800, [1, "host1"], "head", [1_000_050, 100]],
-            ["level", "", "", 800, [1, "host1"], "", [1_000_150, 0]],
-            ["spill", small.hex(), "", 9, [0, "head"], "", [1_000_150, 7]],
+        found = cluster.ask(History())
+        assert found.moves_dropped == 0
+        head, host = RunNode(0, "head"), RunNode(1, "host1")
+        assert found.moves == [
+            PastMove("level", "", "", 800, head, "", MoveTimes(1_000_000, 0)),
+            PastMove("copy", id.hex(), "", 800, host, "head", MoveTimes(1_000_050, 100)),
+            PastMove("level", "", "", 800, host, "", MoveTimes(1_000_150, 0)),
+            PastMove("spill", small.hex(), "", 9, head, "", MoveTimes(1_000_150, 7)),
         ]
-        part = cluster.scheduler.look("moves", 1, cluster.now)
-        assert [one[0] for one in part["moves"]] == ["copy", "level", "spill"]
-        assert not cluster.scheduler.look("moves", 4, cluster.now)["moves"]
+        part = cluster.scheduler.answer(MovesFrom(1), cluster.now)
+        assert [one.what for one in part.moves] == ["copy", "level", "spill"]
+        assert not cluster.scheduler.answer(MovesFrom(4), cluster.now).moves
         cluster.state.nodes[0].arena = 1_000_000
         cluster.done(executor, call)
         cluster.released(call, id, small)
         cluster.forget()
-        assert cluster.state.logs.moves[-1][3] == 0, "an empty arena is a level of its own"
+        assert cluster.state.logs.moves[-1].size == 0, "an empty arena is a level of its own"
 
 
 def test_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +163,7 @@ def test_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
             ids.append(cluster.submit())
             cluster.done(cluster.placed(ids[-1]), ids[-1])
             cluster.forget()
-        found = cluster.ask("history")
-        assert found["dropped"] == 2
-        assert [one[0] for one in found["runs"]] == [id.hex() for id in ids[2:]]
+        found = cluster.ask(History())
+        assert found.dropped == 2
+        assert [one.id for one in found.runs] == [id.hex() for id in ids[2:]]
         cluster.released(*ids, client=DRIVER)

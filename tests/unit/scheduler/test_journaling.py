@@ -35,6 +35,7 @@ from mpi_runtime.scheduler.protocol.events import (
     TaskSpec,
     Value,
 )
+from mpi_runtime.scheduler.protocol.questions import Explain
 from mpi_runtime.scheduler.protocol.rank_events import (
     ExecutorDied,
     ExecutorStarted,
@@ -263,7 +264,7 @@ def test_a_task_that_changes_an_actor_is_not_recorded(spec: int) -> None:
 def test_a_call_that_was_cancelled_while_the_journal_is_asked_stays_so() -> None:
     job = Job()
     job.submit(1)
-    job.tell(DRIVER, Query(7, "explain", id_of(1)))
+    job.tell(DRIVER, Query(7, Explain(id_of(1))))
     assert "The journal is asked" in str(job.to_driver)
     job.tell(DRIVER, CancelRequested(id_of(1), force=False, recursive=True))
     job.tell_rank(Recalled(id_of(1), [Kept(b"value")]))

@@ -121,7 +121,7 @@ def test_the_straight_path_has_no_story() -> None:
         cluster.done(cluster.placed(method), method)
         cluster.told(method)
         assert [cluster.state.stories.of(id) for id in (call, actor, method, executor)] == [""] * 4
-        assert "story" not in cluster.explain(call)
+        assert not cluster.explain(call).story
 
 
 def test_a_call_that_crashes_again_and_again_says_how() -> None:
@@ -134,16 +134,16 @@ def test_a_call_that_crashes_again_and_again_says_how() -> None:
         second = cluster.placed(call)
         where = f"executor {first} (pid {4000 + first}, rank 0, host0)"
         story = f"2 s ago the call was lost ({where} was killed by signal 9)"
-        assert cluster.explain(call)["story"] == story
+        assert cluster.explain(call).story == story
         cluster.died(second, call, "exited with code 3")
         message = cluster.told(call).message
         assert "exited with code 3. It was run 2 time(s); max_retries is 1." in message
         assert message.endswith(f" What had happened before: {story}.")
-        assert "given an error (WorkerCrashedError)" in cluster.explain(call)["story"]
+        assert "given an error (WorkerCrashedError)" in cluster.explain(call).story
         cluster.released(call)
         gone = cluster.explain(call)
-        assert gone["state"] == "unknown"
-        assert "was lost" in gone["story"], "a story outlives its thing"
+        assert gone.state == "unknown"
+        assert "was lost" in gone.story, "a story outlives its thing"
 
 
 def test_an_actor_that_dies_for_good_says_what_it_went_through() -> None:
@@ -174,8 +174,8 @@ def test_a_story_is_told_of_a_call_that_was_taken_back() -> None:
         cluster.blocked(executor, b"x" * 16)
         cluster.forget()
         cluster.taken_back(executor, behind)
-        assert "taken back (it stood behind another call)" in cluster.explain(behind)["story"]
-        assert "blocked (it waits for objects)" in cluster.explain(running)["story"]
+        assert "taken back (it stood behind another call)" in cluster.explain(behind).story
+        assert "blocked (it waits for objects)" in cluster.explain(running).story
         cluster.forget()
 
 
@@ -185,7 +185,7 @@ def test_a_cancelled_call_says_so() -> None:
         waiting = cluster.submit()
         cluster.client_says(DRIVER, CancelRequested(waiting, False, False))
         assert cluster.told(waiting, DRIVER).code == "TaskCancelledError"
-        assert "the call was cancelled (TaskCancelledError)" in cluster.explain(waiting)["story"]
+        assert "the call was cancelled (TaskCancelledError)" in cluster.explain(waiting).story
 
 
 def test_a_dead_actor_tells_of_the_actor_not_of_the_call_that_made_it() -> None:
@@ -195,4 +195,4 @@ def test_a_dead_actor_tells_of_the_actor_not_of_the_call_that_made_it() -> None:
         message = cluster.told(cluster.method(actor)).message
         assert "could not be created" in message
         assert "What had happened before" not in message
-        assert "given an error (InfeasibleResourceError)" in cluster.explain(actor)["story"]
+        assert "given an error (InfeasibleResourceError)" in cluster.explain(actor).story

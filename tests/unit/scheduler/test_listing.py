@@ -1,19 +1,31 @@
 """Lists of what there is: all of it, or the one entry that an id names, for the price of that one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from mpi_runtime.scheduler.answers.why_waiting import QUERIES
+from mpi_runtime.scheduler.answers.answering import answer
+from mpi_runtime.scheduler.protocol.questions import (
+    Actors,
+    Groups,
+    Nodes,
+    Objects,
+    Question,
+    RunningCalls,
+    Tasks,
+    Workers,
+)
+from mpi_runtime.scheduler.protocol.window_questions import Glance
 from tests.builders import LARGE, Cluster
 
-LISTS = {
-    "tasks": ("objects", "task_id"),
-    "actors": ("actors", "actor_id"),
-    "objects": ("objects", "object_id"),
-    "workers": ("executors", "worker_id"),
-    "nodes": ("nodes", "NodeID"),
-    "group_table": ("groups", "placement_group_id"),
+LISTS: dict[Callable[[bytes], Question[list[Any]]], tuple[str, str]] = {
+    Tasks: ("objects", "task_id"),
+    Actors: ("actors", "actor_id"),
+    Objects: ("objects", "object_id"),
+    Workers: ("executors", "worker_id"),
+    Nodes: ("nodes", "id"),
+    Groups: ("groups", "placement_group_id"),
 }
 """The lists, each with the table of the state that it is made from, and where its entries have their ids."""
 
@@ -41,33 +53,33 @@ def busy() -> Cluster:
 
 
 @pytest.mark.parametrize("what", LISTS)
-def test_an_id_gives_its_entry_alone(what: str) -> None:
+def test_an_id_gives_its_entry_alone(what: Callable[[bytes], Question[list[Any]]]) -> None:
     cluster = busy()
     key = LISTS[what][1]
-    entries = cluster.ask(what)
+    entries = cluster.ask(what(b""))
     assert len(entries) >= 2
     for entry in entries:
-        assert cluster.ask(what, bytes.fromhex(entry[key])) == [entry]
-    assert cluster.ask(what, b"\xff" * 16) == []
+        assert cluster.ask(what(bytes.fromhex(getattr(entry, key)))) == [entry]
+    assert cluster.ask(what(b"\xff" * 16)) == []
 
 
 @pytest.mark.parametrize("what", LISTS)
-def test_one_entry_does_not_cost_the_others(what: str) -> None:
+def test_one_entry_does_not_cost_the_others(what: Callable[[bytes], Question[list[Any]]]) -> None:
     state = busy().state
     table, key = LISTS[what]
-    ids = [bytes.fromhex(entry[key]) for entry in QUERIES[what](state, b"")]
+    ids = [bytes.fromhex(getattr(entry, key)) for entry in answer(state, what(b""), 0)]
     setattr(state, table, Unlisted(getattr(state, table)))
     for id in ids:
-        assert len(QUERIES[what](state, id)) == 1
+        assert len(answer(state, what(id), 0)) == 1
 
 
 def test_the_second_value_of_a_call_is_no_call() -> None:
     cluster = Cluster().node()
     call = cluster.submit(num_returns=2)
     second = (int.from_bytes(call, "big") + 1).to_bytes(16, "big")
-    assert [entry["task_id"] for entry in cluster.ask("tasks", call)] == [call.hex()]
-    assert cluster.ask("tasks", second) == []
-    assert [entry["object_id"] for entry in cluster.ask("objects", second)] == [second.hex()]
+    assert [entry.task_id for entry in cluster.ask(Tasks(call))] == [call.hex()]
+    assert cluster.ask(Tasks(second)) == []
+    assert [entry.object_id for entry in cluster.ask(Objects(second))] == [second.hex()]
 
 
 def test_what_calls_wait_for() -> None:
@@ -81,7 +93,7 @@ def test_what_calls_wait_for() -> None:
         cluster.submit(name="has no room")
         cluster.submit(running, name="has no argument")
         cluster.method(actor, running)
-        found = {entry["name"]: entry["state"] for entry in cluster.ask("tasks")}
+        found = {entry.name: entry.state for entry in cluster.ask(Tasks())}
         assert found == {
             "runs": "RUNNING",
             "has no room": "PENDING_NODE_ASSIGNMENT",
@@ -97,8 +109,8 @@ def test_the_process_of_an_actor() -> None:
         cluster.started(executor)
         cluster.done(executor, actor)
         cluster.forget()
-        (entry,) = cluster.ask("actors")
-        assert entry["pid"] == 4000 + executor
+        (entry,) = cluster.ask(Actors())
+        assert entry.pid == 4000 + executor
 
 
 def test_a_job_at_a_glance() -> None:
@@ -108,22 +120,15 @@ def test_a_job_at_a_glance() -> None:
         for place in places:
             cluster.started(place)
         cluster.later(3_000_000)
-        seen = cluster.scheduler.look("glance", None, cluster.now)
-        assert (seen["counts"]["running"], seen["counts"]["waiting"]) == (4, 2)
-        (work,) = seen["functions"]
-        assert [work[key] for key in ("name", "submitted", "running", "waiting", "done", "failed")] == [
-            "work",
-            6,
-            4,
-            2,
-            0,
-            0,
-        ]
-        assert sorted(one[3] for one in seen["running"]) == ["host0", "host0", "host1", "host1"]
-        assert {one[6] for one in seen["running"]} == {3_000_000}
-        nodes = [(node["name"], node["cpus"], node["cpus_used"]) for node in seen["nodes"]]
+        seen = cluster.scheduler.answer(Glance(), cluster.now)
+        assert (seen.counts.running, seen.counts.waiting) == (4, 2)
+        (work,) = seen.functions
+        assert (work.name, work.submitted, work.running, work.waiting, work.ended) == ("work", 6, 4, 2, 0)
+        assert sorted(one.host for one in seen.running) == ["host0", "host0", "host1", "host1"]
+        assert {one.for_us for one in seen.running} == {3_000_000}
+        nodes = [(node.name, node.cpus, node.cpus_used) for node in seen.nodes]
         assert nodes == [("host0", 2.0, 2.0), ("host1", 2.0, 2.0)]
-        assert (seen["total"]["CPU"], seen["free"].get("CPU", 0)) == (4, 0)
-        running = cluster.ask("running")
-        assert sorted(id for id, _, _ in running) == sorted(ids[:4])
-        assert {for_us for _, _, for_us in running} == {3_000_000}
+        assert (seen.total["CPU"], seen.free.get("CPU", 0)) == (4, 0)
+        running = cluster.ask(RunningCalls())
+        assert sorted(one.id for one in running) == sorted(ids[:4])
+        assert {one.for_us for one in running} == {3_000_000}

@@ -7,8 +7,27 @@ from mpi_runtime.scheduler.answers.inspection import ROWS_MAX, RUNS_MAX
 from mpi_runtime.scheduler.answers.summary import FUNCTIONS_MAX
 from mpi_runtime.scheduler.log.errors import KINDS_MAX
 from mpi_runtime.scheduler.protocol.events import Returned, Value
+from mpi_runtime.scheduler.protocol.questions import Question
+from mpi_runtime.scheduler.protocol.window_questions import (
+    Errors,
+    FirstActors,
+    FirstGroups,
+    FirstNodes,
+    FirstObjects,
+    FirstTasks,
+    Glance,
+    MovesFrom,
+    Oldest,
+    RunsFrom,
+    RunsSince,
+    WholeStore,
+)
 from tests.builders import Cluster
 
+QUESTIONS: list[Question[object]] = [
+    *(Glance(), RunsSince(0), Errors(), WholeStore(), RunsFrom(0), MovesFrom(0)),
+    *(FirstTasks(), FirstActors(), FirstObjects(), FirstNodes(), FirstGroups()),
+]
 SOCKET_BYTES = 200_000
 """What a new Unix socket takes at once, on a system that has not been tuned."""
 
@@ -26,14 +45,14 @@ def test_errors_that_differ_in_numbers_are_one_kind() -> None:
         raised(cluster, "ValueError: no pose after 200 steps", "Traceback 1")
         raised(cluster, "ValueError: no pose after 31 steps", "Traceback 2")
         raised(cluster, "KeyError: 'x'")
-        found = cluster.scheduler.look("errors", None, cluster.now)
-        assert [(one["text"], one["failed"], one["trace"]) for one in found] == [
+        found = cluster.scheduler.answer(Errors(), cluster.now)
+        assert [(one.text, one.failed, one.trace) for one in found] == [
             ("ValueError: no pose after 31 steps", 2, ""),
             ("KeyError: 'x'", 1, ""),
         ]
-        name = found[0]["function"]
-        assert cluster.scheduler.look("errors", name, cluster.now)[0]["trace"] == "Traceback 2"
-        assert cluster.scheduler.look("errors", "other", cluster.now) == []
+        name = found[0].function
+        assert cluster.scheduler.answer(Errors(name), cluster.now)[0].trace == "Traceback 2"
+        assert cluster.scheduler.answer(Errors("other"), cluster.now) == []
 
 
 def test_answers_stay_small_however_large_the_job() -> None:
@@ -42,37 +61,35 @@ def test_answers_stay_small_however_large_the_job() -> None:
             raised(cluster, f"Error{'x' * number}: {'long ' * 100}")
         many = cluster.submit_many(1000, name="work")
         cluster.forget()
-        errors = cluster.scheduler.look("errors", None, cluster.now)
+        errors = cluster.scheduler.answer(Errors(), cluster.now)
         assert len(errors) == KINDS_MAX + 1
-        assert next(one["failed"] for one in errors if not one["function"]) == 20
-        for what, argument in (
-            ("glance", None), ("runs", 0), ("errors", None), ("store", None), ("history", 0), ("moves", 0),
-            *(("list", kind) for kind in ("tasks", "actors", "objects", "nodes", "groups")),
-        ):  # fmt: skip
-            answer = cluster.scheduler.look(what, argument, cluster.now)
-            assert len(msgspec.msgpack.encode(answer)) < SOCKET_BYTES, what
-        tasks = cluster.scheduler.look("list", "tasks", cluster.now)
-        assert tasks["count"] == 1000
-        assert 2 < len(tasks["rows"]) <= ROWS_MAX
-        assert len(cluster.scheduler.look("runs", 0, cluster.now)["runs"]) <= RUNS_MAX
-        assert cluster.scheduler.look("oldest", "work", cluster.now)["id"] in {id.hex() for id in many}
+        assert next(one.failed for one in errors if not one.function) == 20
+        for question in QUESTIONS:
+            data = msgspec.msgpack.encode(cluster.scheduler.answer(question, cluster.now))
+            assert len(data) < SOCKET_BYTES, question
+        tasks = cluster.scheduler.answer(FirstTasks(), cluster.now)
+        assert tasks.count == 1000
+        assert 2 < len(tasks.rows) <= ROWS_MAX
+        assert len(cluster.scheduler.answer(RunsSince(0), cluster.now).runs) <= RUNS_MAX
+        assert cluster.scheduler.answer(Oldest("work"), cluster.now).id in {id.hex() for id in many}
 
 
 def test_tracebacks_and_names_of_any_length_fit_an_answer() -> None:
     with Cluster().node(cpus=100) as cluster:
         for number in range(KINDS_MAX):
             raised(cluster, f"Error{'x' * number}: {'é' * 250}", "t" * 6000)
-        found = cluster.scheduler.look("errors", cluster.scheduler.look("errors", None, 0)[0]["function"], cluster.now)
+        name = cluster.scheduler.answer(Errors(), 0)[0].function
+        found = cluster.scheduler.answer(Errors(name), cluster.now)
         assert len(msgspec.msgpack.encode(found)) < SOCKET_BYTES
         assert len(found) == KINDS_MAX
-        assert found[0]["trace"], "the most frequent ones keep theirs"
-        assert not found[-1]["trace"]
+        assert found[0].trace, "the most frequent ones keep theirs"
+        assert not found[-1].trace
         cluster.submit_many(100, name="long" * 1000)
         cluster.forget()
-        glance = cluster.scheduler.look("glance", None, cluster.now)
+        glance = cluster.scheduler.answer(Glance(), cluster.now)
         assert len(msgspec.msgpack.encode(glance)) < SOCKET_BYTES
-        assert len(glance["running"]) > 5
-        assert glance["counts"]["running"] == 100
+        assert len(glance.running) > 5
+        assert glance.counts.running == 100
 
 
 def test_a_function_that_failed_is_seen_among_many_that_are_done() -> None:
@@ -86,15 +103,13 @@ def test_a_function_that_failed_is_seen_among_many_that_are_done() -> None:
         error = Value(b"error", is_error=True)
         cluster.client_says(cluster.placed(id), Returned(id, [error], 10, raised=True, said="ValueError: no", trace=""))
         cluster.forget()
-        glance = cluster.scheduler.look("glance", None, cluster.now)
-        assert glance["functions_in_all"] == 2 * FUNCTIONS_MAX + 1
-        assert len(glance["functions"]) == FUNCTIONS_MAX
-        assert glance["functions"][-1]["name"] == "wrong", "those with most calls first"
-        assert not [name for name in glance["total"] if name.startswith("node:")], "there may be thousands of nodes"
+        glance = cluster.scheduler.answer(Glance(), cluster.now)
+        assert glance.functions_in_all == 2 * FUNCTIONS_MAX + 1
+        assert len(glance.functions) == FUNCTIONS_MAX
+        assert glance.functions[-1].name == "wrong", "those with most calls first"
+        assert not [name for name in glance.total if name.startswith("node:")], "there may be thousands of nodes"
 
 
-def test_questions_that_cannot_be_answered() -> None:
-    with Cluster().node() as cluster:
-        for what, argument in (("nothing", None), ("oldest", "nobody"), ("list", "stars")):
-            with pytest.raises(LookupError):
-                cluster.scheduler.look(what, argument, cluster.now)
+def test_a_question_that_cannot_be_answered() -> None:
+    with Cluster().node() as cluster, pytest.raises(LookupError, match="no call of nobody waits"):
+        cluster.scheduler.answer(Oldest("nobody"), cluster.now)

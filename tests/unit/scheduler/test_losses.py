@@ -22,6 +22,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Where,
 )
 from mpi_runtime.scheduler.protocol.limits import UNREACHED_US
+from mpi_runtime.scheduler.protocol.questions import ClusterResources, Nodes
 from mpi_runtime.scheduler.protocol.rank_events import (
     ExecutorDied,
     Fetched,
@@ -142,7 +143,7 @@ def test_what_the_dead_have_said_comes_too_late() -> None:
         cluster.nothing()
         cluster.done(again, id)
         cluster.told(id)
-        assert [node["NodeID"] for node in cluster.ask("nodes")] == [f"{0:032x}", f"{2:032x}"]
+        assert [node.id for node in cluster.ask(Nodes())] == [f"{0:032x}", f"{2:032x}"]
 
 
 def test_rank_0_and_ranks_that_never_were_are_not_lost() -> None:
@@ -154,9 +155,9 @@ def test_rank_0_and_ranks_that_never_were_are_not_lost() -> None:
 
 def test_a_node_with_another_rank_goes_on_with_all_that_it_has() -> None:
     with losing().head().node(cpus=2, ranks=2, memory=1 << 30, disk=1) as cluster:
-        before = cluster.ask("cluster_resources")
+        before = cluster.ask(ClusterResources())
         lose(cluster, 1)
-        assert cluster.ask("cluster_resources") == before
+        assert cluster.ask(ClusterResources()) == before
         ids = cluster.submit_many(2, memory=1 << 20)
         assert {rank_of(cluster, executor) for executor in cluster.running(*ids)} == {2}
 
@@ -174,7 +175,7 @@ def test_gpus_that_only_the_lost_rank_could_use_are_given_to_nobody() -> None:
         both = cluster.submit(cpu=0, gpu=1, name="g")
         lose(cluster, lost)
         assert cluster.told(waiting).code == "WorkerCrashedError"
-        assert cluster.ask("cluster_resources")["GPU"] == 1
+        assert cluster.ask(ClusterResources())["GPU"] == 1
         assert "only rank" in cluster.notes[-1]
         cluster.nothing()
         cluster.released(both)
@@ -207,7 +208,7 @@ def test_a_lost_value_is_made_again_by_its_call() -> None:
         cluster.one(Fetch, to=0)
         cluster.rank_says(Fetched(0, id, 0))
         assert cluster.told(id).offset == 0
-        assert "the object was to be rebuilt (rank 1 on host1 was killed)" in cluster.explain(id)["story"]
+        assert "the object was to be rebuilt (rank 1 on host1 was killed)" in cluster.explain(id).story
         cluster.released(id)
         cluster.take(Free, 2)
         assert cluster.is_clean()
@@ -352,7 +353,7 @@ def test_calls_wait_again_for_an_argument_that_is_lost() -> None:
         queued = cluster.submit(id, where=on(2))
         cluster.forget()
         lose(cluster, 1)
-        assert cluster.explain(queued)["state"] == "waiting"
+        assert cluster.explain(queued).state == "waiting"
         cluster.done(2, busy)
         again = cluster.placed(id)
         cluster.returned(again, id, Value(b"", Stored(2, 0, LARGE)))
@@ -501,5 +502,5 @@ def test_what_no_node_can_serve_any_more_fails() -> None:
 def test_what_is_told_of_resources_is_what_is_left() -> None:
     with losing().head().node(cpus=4).node(cpus=1) as cluster:
         lose(cluster, 1)
-        assert cluster.ask("cluster_resources")["CPU"] == 1
+        assert cluster.ask(ClusterResources())["CPU"] == 1
         assert cluster.state.nodes[2].free.cpu == UNIT

@@ -243,8 +243,8 @@ def test_a_value_whose_host_cannot_be_reached_is_lost_until_it_is_found_again() 
         failed = cluster.told(waiting)
         assert failed.code == "ObjectLostError"
         assert failed.message == f"object {id.hex()} cannot be had: rank 2 was lost while it sent the object."
-        assert cluster.explain(id)["state"] == "lost"
-        assert "the object was lost (rank 2 was lost" in cluster.explain(id)["story"]
+        assert cluster.explain(id).state == "lost"
+        assert "the object was lost (rank 2 was lost" in cluster.explain(id).story
         cluster.rank_says(Fetched(0, id, -1, "rank 2, which has it, cannot be reached", is_lost=True))
         cluster.later(UNREACHED_US)
         told = cluster.told(id)
@@ -255,8 +255,8 @@ def test_a_value_whose_host_cannot_be_reached_is_lost_until_it_is_found_again() 
         cluster.one(Fetch, to=1)
         cluster.rank_says(Fetched(1, id, 64))
         cluster.placed(again)
-        assert cluster.explain(id)["state"] == "stored"
-        assert "the object was found again (rank 1 has got a copy)" in cluster.explain(id)["story"]
+        assert cluster.explain(id).state == "stored"
+        assert "the object was found again (rank 1 has got a copy)" in cluster.explain(id).story
         cluster.forget()
 
 

@@ -6,6 +6,7 @@ from mpi_runtime.scheduler.protocol.effects import Cancel
 from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, CancelRequested, MethodSpec
 from mpi_runtime.scheduler.protocol.ids import prefix_of
 from mpi_runtime.scheduler.protocol.limits import BACKOFF_US_MAX
+from mpi_runtime.scheduler.protocol.questions import Statistics
 from tests.builders import DRIVER, Cluster
 
 
@@ -38,7 +39,7 @@ def test_children_of_an_attempt_that_died_are_cancelled() -> None:
         assert cluster.one(Cancel).id == runs
         assert waits not in cluster.state.objects
         assert queued not in cluster.state.objects
-        assert cluster.ask("statistics")["abandoned"] == 3
+        assert cluster.ask(Statistics()).abandoned == 3
         again = cluster.placed(parent)
         cluster.done(worker, runs)
         cluster.done(again, parent)
@@ -81,7 +82,7 @@ def test_calls_of_itself_that_end_with_an_actor_are_not_cancelled_as_well() -> N
         cluster.died(executor, running)
         assert cluster.told(running).code == "ActorDiedError"
         assert behind not in cluster.state.objects
-        assert cluster.ask("statistics")["abandoned"] == 0
+        assert cluster.ask(Statistics()).abandoned == 0
         cluster.forget()
 
 
@@ -107,7 +108,7 @@ def test_a_child_that_is_cancelled_already_is_not_cancelled_again() -> None:
         cluster.died(executor, parent)
         cluster.told(parent)
         cluster.nothing()
-        assert cluster.ask("statistics")["abandoned"] == 0
+        assert cluster.ask(Statistics()).abandoned == 0
         cluster.done(worker, child)
 
 
@@ -160,7 +161,7 @@ def test_a_method_that_runs_is_not_interrupted() -> None:
         cluster.died(executor, parent)
         cluster.told(parent)
         cluster.nothing()
-        assert cluster.ask("statistics")["abandoned"] == 0
+        assert cluster.ask(Statistics()).abandoned == 0
 
 
 def test_an_actor_that_is_being_created_ends_with_its_last_handle_and_not_as_a_cancelled_call() -> None:
@@ -170,7 +171,7 @@ def test_an_actor_that_is_being_created_ends_with_its_last_handle_and_not_as_a_c
         keeper = cluster.placed(actor)
         cluster.died(executor, parent)
         cluster.told(parent)
-        assert cluster.ask("statistics")["abandoned"] == 0
+        assert cluster.ask(Statistics()).abandoned == 0
         cluster.forget()
         cluster.done(keeper, actor)
         cluster.forget()

@@ -5,6 +5,7 @@ import pytest
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import Effects
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, Query, RefusedError, TaskSpec
+from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, RankLost
 from mpi_runtime.scheduler.recording import (
     MAGIC,
@@ -91,7 +92,7 @@ def test_what_a_rank_cannot_have_said_is_dropped_again() -> None:
     play(scheduler)
     with pytest.raises(RefusedError):
         scheduler.handle_rank(RankLost(0), 1_004_000)
-    scheduler.handle(DRIVER, [Query(1, "nodes")], 1_005_000)
+    scheduler.handle(DRIVER, [Query(1, Nodes())], 1_005_000)
     scheduler.decide(1_006_000)
     assert str(replay(Recording(bytes(data)), Scheduler())) == "10 events, 4 decisions: identical"
 

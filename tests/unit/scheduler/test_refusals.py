@@ -29,6 +29,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
     Yielded,
 )
+from mpi_runtime.scheduler.protocol.questions import NamedActor, NodeOfRank, Nodes
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, Fetched, FrameRefused, RankJoined, RankLost
 from tests.builders import DRIVER, UNIT, Cluster, spec_of
 from tests.checks import executors as invariants
@@ -65,7 +66,7 @@ WRONG: list[tuple[list[Any], str]] = [
     ([NamedActorRequested(1, "", "name", b"", False, Call(ID, 99, b""))], "only an actor can have a name"),
     ([SPEC, NamedActorRequested(1, "", "name", b"", False, Call(ID, 77, b""))], "only an actor can have a name"),
     ([SPEC, Call(ID, 77, b""), Consumed(ID, 3)], "items are taken of a call that yields none"),
-    ([Query(1, "node_of_rank", b"\x09")], "there is no rank 9"),
+    ([Query(1, NodeOfRank(9))], "there is no rank 9"),
 ]
 
 
@@ -295,8 +296,9 @@ def test_junk_is_not_decoded(junk: bytes) -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        Query(7, 5, b""),  # type: ignore[arg-type]
-        Query(7, "nodes", "text"),  # type: ignore[arg-type]
+        Query(7, 5),  # type: ignore[arg-type]
+        Query(7, Nodes("text")),  # type: ignore[arg-type]
+        Query(7, NamedActor("", 2)),  # type: ignore[arg-type]
         NamedActorRequested(7, 123, "name", b"", False, Call(ID, 1, b"")),  # type: ignore[arg-type]
         GroupRequested(ID, [BundleSpec(Request(-1))], "PACK", b"", "", "name", 7),
         GroupRequested(ID, [BundleSpec(Request(-1))], "PACK", b""),

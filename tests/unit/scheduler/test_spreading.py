@@ -215,7 +215,7 @@ def test_where_no_copy_is_left_all_of_a_chain_are_stopped_and_the_value_is_made_
         stopped = {to for _, to, one in cluster.recorded if type(one) is StopFetch}
         assert stopped == {2, 3}
         assert cluster.state.fetching == {}
-        assert cluster.explain(id)["state"] != "stored"
+        assert cluster.explain(id).state != "stored"
         cluster.rank_says(Fetched(2, id, 128, order=1))  # it had come before it was stopped
         assert Free([128]) in [one for _, _, one in cluster.recorded]
         cluster.forget()
@@ -234,7 +234,7 @@ def test_what_cannot_be_had_from_one_is_asked_of_another() -> None:
         cluster.rank_says(Fetched(3, id, -1, "rank 2 cannot be reached", is_lost=True, order=3))
         cluster.forget()
         cluster.later(UNREACHED_US)
-        assert cluster.explain(id)["state"] == "lost"
+        assert cluster.explain(id).state == "lost"
         cluster.forget()
 
 

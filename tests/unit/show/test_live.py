@@ -1,13 +1,56 @@
 """A job as it is seen from outside, second by second: honest estimates."""
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from mpi_runtime.core.head.inspection import NOTHING, reply_to
+from mpi_runtime.scheduler.protocol.past import Run, Runs
+from mpi_runtime.scheduler.protocol.questions import Question
+from mpi_runtime.scheduler.protocol.window_questions import (
+    BusyProcess,
+    Errors,
+    FirstActors,
+    FunctionEntry,
+    Glance,
+    Output,
+    Pieces,
+    Reply,
+    RunsSince,
+    Several,
+    Stack,
+)
 from mpi_runtime.show import live, stacks
 from mpi_runtime.show.job import document
-from mpi_runtime.show.live import LiveJob
+from mpi_runtime.show.live import Asking, LiveJob
 from tests.unit.show.test_pages import glance_of
+
+
+def asking(answer: Callable[[Question[object]], object]) -> Asking:
+    """The window of a job with these answers."""
+
+    def ask(question: Question[object]) -> Reply | None:
+        if isinstance(question, Several):
+            return reply_to(question, lambda _: [reply_to(one, answer) for one in question.questions])
+        return reply_to(question, answer)
+
+    return ask
+
+
+def quiet(question: Question[object]) -> object:
+    """The answers of a job that does nothing."""
+    if isinstance(question, Glance):
+        return glance_of()
+    if isinstance(question, Output):
+        return Pieces(0, [])
+    raise LookupError("there is none")
+
+
+def function(name: str, **counts: int) -> FunctionEntry:
+    return FunctionEntry(name=name, kind="NORMAL_TASK", needs="1 CPU", **counts)
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, open_of_others: int, put_back_s: float = 0.0) -> LiveJob:
@@ -18,27 +61,25 @@ def seen(monkeypatch: pytest.MonkeyPatch, open_of_others: int, put_back_s: float
     now_s = 1000.0
     monkeypatch.setattr(live.time, "time", lambda: now_s - (put_back_s if now_s >= 1015 else 0))
 
-    def ask(what: str, argument: Any) -> Any:
-        if what == "several":
-            return [("", ask(*one)) for one in argument]
-        if what != "glance":
-            return {"output": {"pieces": [], "count": 0}}.get(what)
+    def answer(question: Question[object]) -> object:
+        if not isinstance(question, Glance):
+            return quiet(question)
         glance, ended = glance_of(), int(2 * (now_s - 1000))
-        shared = {"kind": "NORMAL_TASK", "needs": "1 CPU", "failed": 0, "mean_us": -1}
-        glance["functions"] = [
-            {**shared, "name": "a", "submitted": 400, "done": ended, "running": 2, "waiting": 398 - ended},
-            {**shared, "name": "b", "submitted": open_of_others, "done": 0, "running": 0, "waiting": open_of_others},
+        functions = [
+            function("a", submitted=400, done=ended, running=2, waiting=398 - ended),
+            function("b", submitted=open_of_others, waiting=open_of_others),
         ]
-        glance["counts"] |= {
-            "submitted": 400 + open_of_others,
-            "finished": ended,
-            "failed": 0,
-            "running": 2,
-            "waiting": 398 - ended + open_of_others,
-        }
-        return {**glance, "errors": [], "running": [], "end_us": 1100 * 10**6}
+        counts = replace(
+            glance.counts,
+            submitted=400 + open_of_others,
+            finished=ended,
+            failed=0,
+            running=2,
+            waiting=398 - ended + open_of_others,
+        )
+        return replace(glance, counts=counts, functions=functions, errors=[], running=[], end_us=1100 * 10**6)
 
-    job = LiveJob("app.py", 1, ask)
+    job = LiveJob("app.py", 1, asking(answer))
     for second in range(31):
         now_s = 1000.0 + second
         assert job.sample()
@@ -72,23 +113,23 @@ def test_a_first_look_estimates_from_the_calls_that_have_ended_before(
     """Calls ended one after the other until now; each tenth failed."""
     monkeypatch.setattr(live.time, "time", lambda: 1000.0)
     starts = [1000.0 - each_s * number for number in range(100, 0, -1)]
-    runs: list[Any] = [
-        ("a", 0, "n", 0, 7, "", 0, round(start_s * 1e6), round(each_s * 1e6), number % 10 == 9, 0, 1.0, 0.0, [])
+    runs = [
+        Run("a", 0, "n", 0, 7, "", 0, round(start_s * 1e6), round(each_s * 1e6), int(number % 10 == 9), 0, 1.0, 0.0, [])
         for number, start_s in enumerate(starts)
     ]
 
-    def ask(what: str, argument: Any) -> Any:
-        if what == "several":
-            return [("", ask(*one)) for one in argument]
+    def answer(question: Question[object]) -> object:
+        if isinstance(question, RunsSince):
+            return Runs(100, runs)
+        if not isinstance(question, Glance):
+            return quiet(question)
         glance = glance_of()
-        shared = {"kind": "NORMAL_TASK", "needs": "1 CPU", "mean_us": -1}
-        glance["functions"] = [
-            {**shared, "name": "a", "submitted": 280, "done": 90, "failed": 10, "running": 1, "waiting": 179}
-        ]
-        glance["counts"] |= {"submitted": 280, "finished": 90, "failed": 10, "running": 1, "waiting": 179, "ran": 100}
-        return {"glance": glance, "runs": {"ran": 100, "runs": runs}, "output": {"pieces": [], "count": 0}}.get(what)
+        glance.functions = [function("a", submitted=280, done=90, failed=10, running=1, waiting=179)]
+        counts = {"submitted": 280, "finished": 90, "failed": 10, "running": 1, "waiting": 179, "ran": 100}
+        glance.counts = replace(glance.counts, **counts)
+        return glance
 
-    job = LiveJob("app.py", 1, ask)
+    job = LiveJob("app.py", 1, asking(answer))
     assert job.sample()
     if not basis:
         assert not job.facts.estimates
@@ -112,33 +153,44 @@ def test_the_rate_of_one_function_says_nothing_about_another(monkeypatch: pytest
 def test_questions_go_together_and_one_by_one_if_the_answer_is_too_large(is_too_large: bool) -> None:
     asked: list[str] = []
 
-    def ask(what: str, argument: Any) -> Any:
-        asked.append(what)
-        if what == "several" and is_too_large:
-            raise LookupError("the answer is too large")
-        if what == "several":
-            return [("", what) if what != "b" else ("there is none", None) for what, _ in argument]
-        if what == "b":
+    def answer(question: Question[object]) -> object:
+        if isinstance(question, Stack) and question.host == "b":
             raise LookupError("there is none")
-        return what
+        return question.host if isinstance(question, Stack) else None
+
+    def ask(question: Question[object]) -> Reply | None:
+        asked.append(type(question).__name__)
+        if isinstance(question, Several) and is_too_large:
+            return Reply("the answer is too large", NOTHING)
+        return asking(answer)(question)
 
     job = LiveJob("app.py", 1, ask)
-    assert job._ask_all(("a", 1), ("b", 2), ("c", 3)) == ["a", None, "c"]
-    assert asked == (["several", "a", "b", "c"] if is_too_large else ["several"])
+    questions = Stack("a", 1), Stack("b", 2), Stack("c", 3)
+    replies = job._together(*questions)
+    assert [reply.problem if reply is not None else None for reply in replies] == ["", "there is none", ""]
+    assert replies[0] is not None
+    assert replies[0].to(questions[0]) == "a"
+    assert asked == (["Several", "Stack", "Stack", "Stack"] if is_too_large else ["Several"])
+
+
+def test_an_answer_of_another_version_is_refused_in_words() -> None:
+    reply = Reply("", msgspec.Raw(msgspec.msgpack.encode({"runs": []})))
+    with pytest.raises(LookupError, match="is the job one of another version"):
+        reply.to(Glance())
 
 
 def test_a_question_that_cannot_be_answered_neither_ends_the_job_nor_stops_its_page() -> None:
-    refused = {"list", "errors", "several"}
+    refused: set[type[Question[object]]] = {FirstActors, Errors, Several}
 
-    def ask(what: str, _: Any) -> Any:
-        if what in refused:
-            raise LookupError("the answer is too large")
-        return {"glance": glance_of(), "output": {"pieces": [], "count": 0}}.get(what)
+    def ask(question: Question[object]) -> Reply | None:
+        if type(question) in refused:
+            return Reply("the answer is too large", NOTHING)
+        return asking(quiet)(question)
 
     job = LiveJob("app.py", 1, ask)
     assert job.sample()
     assert document(job.facts)["pill"][1] == "Running"
-    refused.add("glance")
+    refused.add(Glance)
     with pytest.raises(LookupError):
         job.sample()
 
@@ -146,8 +198,9 @@ def test_a_question_that_cannot_be_answered_neither_ends_the_job_nor_stops_its_p
 def test_the_stack_of_a_process_on_another_host_is_asked_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["", "work (app.py:3)"])
     monkeypatch.setattr(stacks.time, "sleep", lambda _: None)
-    job = LiveJob("app.py", 1, lambda what, argument: next(answers) if what == "stack" else None)
-    job.facts.glance = {"running": [("work", "NORMAL_TASK", False, "far", 1, 77, 10, "id", "")], "nodes": []}
+    job = LiveJob("app.py", 1, asking(lambda _: next(answers)))
+    running = [BusyProcess("work", "NORMAL_TASK", False, "far", 1, 77, 10, "id", "")]
+    job.facts.glance = replace(glance_of(), running=running, nodes=[])
     assert job.stack("far", 77) == "work (app.py:3)"
     assert "neither a running call" in job.stack("far", 78)
     assert "neither a running call" in job.stack("near", 77)

@@ -5,9 +5,20 @@ import re
 from typing import Any
 
 import pytest
-from msgspec import to_builtins
+from msgspec.structs import replace
 
 from mpi_runtime.gpu.device import Measures as Gpu
+from mpi_runtime.scheduler.protocol.entries import HostUse
+from mpi_runtime.scheduler.protocol.past import RAISED, RETURNED, Run
+from mpi_runtime.scheduler.protocol.window_questions import (
+    BusyProcess,
+    ErrorEntry,
+    FunctionEntry,
+    JobCounts,
+    JobState,
+    NodeLoad,
+    Piece,
+)
 from mpi_runtime.show import metrics
 from mpi_runtime.show.charts import BARS_MAX, DONE, FAILED, Ran, colours, lanes, use
 from mpi_runtime.show.estimates import estimate, rest_s
@@ -100,72 +111,45 @@ def test_the_rest_of_equal_parts_runs_in_rounds() -> None:
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">'
 
 
-def glance_of() -> dict[str, Any]:
-    function = {
-        "name": HOSTILE,
-        "kind": "NORMAL_TASK",
-        "needs": "1 CPU",
-        "submitted": 4,
-        "done": 1,
-        "failed": 1,
-        "running": 1,
-        "mean_us": 5,
-        "waiting": 1,
-    }
-    error = {
-        "function": HOSTILE,
-        "text": HOSTILE,
-        "failed": 1,
-        "retried": 0,
-        "last_us": 10,
-        "rank": 0,
-        "host": "a",
-        "trace": HOSTILE,
-    }
-    node = {
-        "name": "a",
-        "cpus": 2.0,
-        "cpus_used": 1.0,
-        "gpus": 0.0,
-        "gpus_used": 0.0,
-        "memory": 1 << 30,
-        "memory_used": 0,
-        "arena": 1 << 30,
-        "executors": 2,
-        "is_closed": False,
-        "problems": [],
-    }
-    counts = {
-        "submitted": 4,
-        "finished": 1,
-        "failed": 1,
-        "retried": 0,
-        "running": 1,
-        "waiting": 1,
-        "actors": 0,
-        "executors": 2,
-        "restarted": 0,
-        "objects": 0,
-        "ran": 1,
-    }
-    return {
-        "counts": counts,
-        "functions": [function],
-        "functions_in_all": 1,
-        "errors": [error],
-        "nodes": [node],
-        "nodes_in_all": 1,
-        "end_us": 0,
-        "total": {"CPU": 2.0, "object_store_memory": 1e9},
-        "free": {"CPU": 1.0, "object_store_memory": 1e9},
-        "running": [(HOSTILE, "NORMAL_TASK", False, "a", 0, 7, 100, "00ff", "")],
-    }
+def glance_of() -> JobState:
+    function = FunctionEntry(
+        name=HOSTILE, kind="NORMAL_TASK", needs="1 CPU", submitted=4, done=1, failed=1, running=1, mean_us=5, waiting=1
+    )
+    error = ErrorEntry(HOSTILE, HOSTILE, failed=1, retried=0, last_us=10, rank=0, host="a", trace=HOSTILE)
+    node = NodeLoad(
+        name="a",
+        cpus=2.0,
+        cpus_used=1.0,
+        gpus=0.0,
+        gpus_used=0.0,
+        memory=1 << 30,
+        memory_used=0,
+        arena=1 << 30,
+        executors=2,
+        is_closed=False,
+        problems=[],
+    )
+    counts = dict.fromkeys(JobCounts.__struct_fields__, 0)
+    counts |= {"submitted": 4, "finished": 1, "failed": 1, "running": 1, "waiting": 1, "executors": 2, "ran": 1}
+    return JobState(
+        job_us=0,
+        end_us=0,
+        counts=JobCounts(**counts),
+        total={"CPU": 2.0, "object_store_memory": 1e9},
+        free={"CPU": 1.0, "object_store_memory": 1e9},
+        functions=[function],
+        functions_in_all=1,
+        running=[BusyProcess(HOSTILE, "NORMAL_TASK", False, "a", 0, 7, 100, "00ff", "")],
+        errors=[error],
+        nodes=[node],
+        nodes_in_all=1,
+    )
 
 
 def facts(**more: Any) -> Facts:
     glance = glance_of()
-    run: Any = (HOSTILE, 0, "a", 0, 7, "", 10, 20, 30, 1, 0, 1.0, 0.0, [])
-    output = [(1, 1.0, 1, f"({HOSTILE} pid=7) ", HOSTILE)]
+    run = Run(HOSTILE, 0, "a", 0, 7, "", 10, 20, 30, RAISED, 0, 1.0, 0.0, [])
+    output = [Piece(1, 1.0, 1, f"({HOSTILE} pid=7) ", HOSTILE)]
     given = {
         "name": HOSTILE,
         "pid": 5,
@@ -176,7 +160,7 @@ def facts(**more: Any) -> Facts:
         "runs": [run],
         "ran": 1,
         "output": output,
-        "errors": {HOSTILE: glance["errors"]},
+        "errors": {HOSTILE: glance.errors},
     }
     return Facts(**{**given, **more})
 
@@ -195,21 +179,21 @@ def test_user_data_cannot_end_the_script_or_the_title(state: str) -> None:
 
 def test_lines_of_output_have_their_writers() -> None:
     pieces = [
-        (1, 5.0, 1, "(work pid=7, rank 3, host2) ", b"one\ntwo\n".decode()),
-        (2, 6.0, 30, "mpi_runtime, rank 0, a", "!"),
+        Piece(1, 5.0, 1, "(work pid=7, rank 3, host2) ", b"one\ntwo\n".decode()),
+        Piece(2, 6.0, 30, "mpi_runtime, rank 0, a", "!"),
     ]
     assert lines_of(pieces) == [
-        [2, 6.0, 30, "mpi_runtime, rank 0, a", "!", None],
-        [1, 5.0, 1, "work, rank 3", "two", "work"],
-        [1, 5.0, 1, "work, rank 3", "one", "work"],
+        (2, 6.0, 30, "mpi_runtime, rank 0, a", "!", None),
+        (1, 5.0, 1, "work, rank 3", "two", "work"),
+        (1, 5.0, 1, "work, rank 3", "one", "work"),
     ]
     assert made_by("simulate (/home/u/app.py:3)") == "simulate"
     assert made_by("/home/u/app.py:34 in <module>") == "put at app.py:34"
 
 
 def test_a_task_does_not_get_the_name_of_the_actor_that_its_process_became() -> None:
-    run: Any = ("f", 0, "a", 0, 7, "Later", 10, 20, 30, 0, 0, 1.0, 0.0, [])
-    method: Any = ("A.go", 2, "a", 0, 7, "Later", 60, 70, 30, 0, 0, 1.0, 0.0, [])
+    run = Run("f", 0, "a", 0, 7, "Later", 10, 20, 30, RETURNED, 0, 1.0, 0.0, [])
+    method = Run("A.go", 2, "a", 0, 7, "Later", 60, 70, 30, RETURNED, 0, 1.0, 0.0, [])
     assert [row[1] for row in calls(facts(runs=[run, method], ran=2))["rows"]] == ["f", "Later: A.go"]
 
 
@@ -229,21 +213,21 @@ def test_metrics_are_read_by_the_parser_of_prometheus() -> None:
 def measured(*gpus: Gpu) -> Measured:
     found = Measured()
     for busy in (0.25, 0.5):
-        found.take([busy, 1 << 29, 1 << 30, [to_builtins(gpu) for gpu in gpus]], 0.125, 3.0)
+        found.take(HostUse(busy, 1 << 29, 1 << 30, [*gpus]), 0.125, 3.0)
     return found
 
 
 def test_few_nodes_are_a_table_with_curves_and_many_a_heat_map() -> None:
     glance = glance_of()
-    node = glance["nodes"][0]
+    (node,) = glance.nodes
     broken = Gpu("GPU-1", 90, 1 << 30, 2 << 30, 70, "does not answer")
     few = nodes(facts(measured={"a": measured(broken)}))
     (row,) = few["rows"]
     row = dict(zip([one["t"] for one in few["columns"]], row[1:], strict=True))
     assert row["CPU use"] == [0.5, 1, "50%", [0.25, 0.5]]
     assert (row["GPU use"][2], row["hottest GPU"], row["state"]) == ("90%", "70 °C", "problem")
-    glance["nodes"] = [{**node, "name": f"n{number}"} for number in range(64)]
-    glance["nodes_in_all"] = 64
+    glance.nodes = [replace(node, name=f"n{number}") for number in range(64)]
+    glance.nodes_in_all = 64
     heat = nodes(facts(glance=glance, measured={"n5": measured(broken)}))
     assert [one["name"] for one in heat["metrics"]] == ["CPUs given", "CPU use", "Memory in use", "Store"]
     assert heat["nodes"][5]["values"]["CPU use"] == 0.5

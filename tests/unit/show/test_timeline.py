@@ -1,19 +1,24 @@
 """The events of a timeline, from what the scheduler remembers."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from mpi_runtime.core.api.timeline import events as events_of
 from mpi_runtime.scheduler.protocol.ids import prefix_of
+from mpi_runtime.scheduler.protocol.past import MoveTimes, Past, PastMove, PastRun, RunNode, RunProcess, RunTimes
 
 
-def run(number: int, start_us: int, duration_us: int, executor: int = 1, error: str = "", name: str = "") -> Any:
-    process, node, times = (executor, 400 + executor, name, 0), (executor % 2, "host"), (0, start_us, duration_us)
-    return (f"{number:032x}", "f", "NORMAL_TASK", 0, None, process, node, times, error)
+def run(number: int, start_us: int, duration_us: int, executor: int = 1, error: str = "", name: str = "") -> PastRun:
+    process, node = RunProcess(executor, 400 + executor, name, 0), RunNode(executor % 2, "host")
+    times = RunTimes(0, start_us, duration_us)
+    return PastRun(f"{number:032x}", "f", "NORMAL_TASK", 0, None, process, node, times, error)
 
 
-def found(*runs: Any, dropped: int = 0) -> dict[str, Any]:
-    return {"wall_us": 1_000_000, "dropped": dropped, "runs": list(runs), "moves": []}
+def found(*runs: PastRun, dropped: int = 0, moves: Sequence[PastMove] = ()) -> Past:
+    return Past(1_000_000, dropped, list(runs), 0, list(moves))
 
 
 def shown(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -54,10 +59,10 @@ def test_errors_are_seen_and_what_is_left_out_is_said() -> None:
     assert label["args"]["labels"] == "the first 7 calls are left out: only 2 are kept"
 
 
-def nested(parent: int, attempt: int, child: int, submitted_us: int, start_us: int) -> Any:
-    prefix = prefix_of(parent.to_bytes(16, "big"), attempt)
-    id, kind, times = (prefix + child.to_bytes(6, "big")).hex(), "NORMAL_TASK", (submitted_us, start_us, 10)
-    return (id, "g", kind, 0, None, (2, 402, "", 0), (0, "host"), times, "")
+def nested(parent: int, attempt: int, child: int, submitted_us: int, start_us: int) -> PastRun:
+    id = (prefix_of(parent.to_bytes(16, "big"), attempt) + child.to_bytes(6, "big")).hex()
+    times = RunTimes(submitted_us, start_us, 10)
+    return PastRun(id, "g", "NORMAL_TASK", 0, None, RunProcess(2, 402, "", 0), RunNode(0, "host"), times, "")
 
 
 def check_as_perfetto(events: list[dict[str, Any]]) -> None:
@@ -105,7 +110,11 @@ def test_arrows_lead_from_a_call_to_those_that_it_has_submitted() -> None:
 def test_submissions_of_the_driver_are_a_track() -> None:
     prefix = prefix_of(b"driver", 0)
     calls = [
-        ((prefix + number.to_bytes(6, "big")).hex(), *run(1, 9000, 1)[1:7], (submitted_us, 9000 + number, 1), "")
+        replace(
+            run(1, 9000, 1),
+            id=(prefix + number.to_bytes(6, "big")).hex(),
+            times=RunTimes(submitted_us, 9000 + number, 1),
+        )
         for number, submitted_us in enumerate((10, 500, 1400, 5000))
     ]
     events = events_of(found(*calls, run(9, 9900, 5)))
@@ -119,15 +128,16 @@ def test_submissions_of_the_driver_are_a_track() -> None:
 
 
 def test_copies_spills_and_levels() -> None:
+    a, b = RunNode(0, "a"), RunNode(1, "b")
     moves = [
-        ("level", "", "", 800, (0, "a"), "", (10, 0)),
-        ("copy", "01", "f (call 1)", 800, (1, "b"), "a", (20, 100)),
-        ("copy", "02", "", 50, (1, "b"), "a", (30, 10)),
-        ("spill", "03", "", 9, (0, "a"), "", (130, 7)),
-        ("read", "03", "", 9, (0, "a"), "", (150, 7)),
-        ("level", "", "", 0, (0, "a"), "", (200, 0)),
+        PastMove("level", "", "", 800, a, "", MoveTimes(10, 0)),
+        PastMove("copy", "01", "f (call 1)", 800, b, "a", MoveTimes(20, 100)),
+        PastMove("copy", "02", "", 50, b, "a", MoveTimes(30, 10)),
+        PastMove("spill", "03", "", 9, a, "", MoveTimes(130, 7)),
+        PastMove("read", "03", "", 9, a, "", MoveTimes(150, 7)),
+        PastMove("level", "", "", 0, a, "", MoveTimes(200, 0)),
     ]
-    events = events_of({**found(), "moves": moves})
+    events = events_of(found(moves=moves))
     check_as_perfetto(events)
     slices = [one for one in events if one["ph"] == "X"]
     assert [(one["name"], one["pid"], one["ts"] - 1_000_000, one["dur"]) for one in slices] == [

@@ -465,17 +465,20 @@ def test_queries_of_threads_get_their_own_answers(both: tuple[Client, Peer]) -> 
     import msgspec
 
     from mpi_runtime.scheduler.protocol.effects import Answer
+    from mpi_runtime.scheduler.protocol.questions import Group
 
     client, peer = both
-    threads = [in_thread(lambda n=n: client.questions.query("what", bytes([n] * 16))) for n in range(4)]
+    threads = [in_thread(lambda n=n: client.questions.ask(Group(bytes([n] * 16)))) for n in range(4)]
     asked: list[Query] = []
     end = time.monotonic() + LIMIT_S
     while len(asked) < 4 and time.monotonic() < end:
         asked += [message for message in peer.rest() if type(message) is Query]
-    peer.say(*[Answer(query.request, msgspec.msgpack.encode(query.id[0])) for query in reversed(asked)])
+    for query in reversed(asked):
+        assert isinstance(query.question, Group)
+        peer.say(Answer(query.request, msgspec.msgpack.encode(query.question.id)))
     for thread, _ in threads:
         thread.join(LIMIT_S)
-    assert [found for _, found in threads] == [[n] for n in range(4)]
+    assert [found for _, found in threads] == [[bytes([n] * 16)] for n in range(4)]
 
 
 # Interrupts

@@ -10,6 +10,6 @@ def test_output_that_is_no_text_fits_an_answer() -> None:
     for _ in range(100):
         recent.output(1, b"(f) ", b"\xff" * PIECE_BYTES_MAX)
     found = recent.since(0)
-    assert found["count"] == 100
-    assert found["pieces"], "the last"
+    assert found.count == 100
+    assert found.pieces, "the last"
     assert len(msgspec.msgpack.encode(found)) < 1.1 * ANSWER_BYTES_MAX

@@ -1,15 +1,24 @@
-"""Lists of calls, actors, objects and processes: one dictionary for each.
+"""Lists of calls, actors, objects, executors and placement groups.
 
-Each list takes an id and returns that one entry, at the cost of one entry; an empty id returns all.
+With an id each gives that one entry, at the cost of one entry; with the empty id all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.entries import (
+    TASK_TYPES,
+    ActorEntry,
+    Amounts,
+    ObjectEntry,
+    TaskEntry,
+    WorkerEntry,
+)
 from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.questions import LateCalls, LateFunction, RunningCall
 from mpi_runtime.scheduler.protocol.resources import Grant
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, EXECUTOR_STATE_NAMES, LOST, READY, SENT, STAGING, WAITING
@@ -18,8 +27,6 @@ from mpi_runtime.scheduler.records.state import State
 
 K = TypeVar("K")
 T = TypeVar("T")
-KINDS = ("NORMAL_TASK", "ACTOR_CREATION_TASK", "ACTOR_TASK")
-"""By the number of a kind."""
 RUNNING_MAX = 1000
 """The most calls in the answer of `running`."""
 WAITS = {
@@ -45,28 +52,28 @@ def number(id: bytes) -> int | Literal[b""]:
     return int.from_bytes(id, "big") if id else b""
 
 
-def tasks(state: State, id: bytes) -> list[dict[str, Any]]:
+def tasks(state: State, id: bytes) -> list[TaskEntry]:
     """Every call that has not ended, or the one with this id."""
     live = {found.task.id: found.task for found in chosen(state.objects, id) if found.task is not None}
     chosen_tasks = sorted(chosen(live, id), key=lambda task: task.order)  # the id may be that of a second value
     return [_task(task) for task in chosen_tasks]
 
 
-def _task(task: Task) -> dict[str, Any]:
+def _task(task: Task) -> TaskEntry:
     spec, executor = task.function.spec, task.executor
-    return {
-        "task_id": task.id.hex(),
-        "name": spec.name,
-        "type": KINDS[spec.kind.number],
-        "state": _state(task),
-        "attempt_number": task.call.attempt,
-        "actor_id": task.actor.id.hex() if task.actor is not None else None,
-        "node_id": executor.rank.node.id if executor is not None else None,
-        "worker_id": f"{executor.id:032x}" if executor is not None else None,
-        "worker_pid": (executor.pid or None) if executor is not None else None,
-        "required_resources": required(task.function.spec.asks),
-        **({"num_ranks": spec.ranks} if spec.ranks else {}),
-    }
+    return TaskEntry(
+        task_id=task.id.hex(),
+        name=spec.name,
+        type=TASK_TYPES[spec.kind.number],
+        state=_state(task),
+        attempt_number=task.call.attempt,
+        actor_id=task.actor.id.hex() if task.actor is not None else None,
+        node_id=executor.rank.node.id if executor is not None else None,
+        worker_id=f"{executor.id:032x}" if executor is not None else None,
+        worker_pid=(executor.pid or None) if executor is not None else None,
+        required_resources=required(task.function.spec.asks),
+        num_ranks=spec.ranks,
+    )
 
 
 def _state(task: Task) -> str:
@@ -82,7 +89,7 @@ def _state(task: Task) -> str:
     return WAITS[task.state]
 
 
-def required(request: Request) -> dict[str, float]:
+def required(request: Request) -> Amounts:
     """Amounts by name."""
     named = {"CPU": request.cpu, "GPU": request.gpu, **dict(request.custom)}
     needs = {name: units / UNIT for name, units in named.items() if units}
@@ -90,66 +97,66 @@ def required(request: Request) -> dict[str, float]:
     return needs | {name: float(amount) for name, amount in bytes_needed.items() if amount}
 
 
-def _held(grant: Grant) -> dict[str, float]:
+def _held(grant: Grant) -> Amounts:
     gpu = sum(units for _, units, _ in grant.gpus)
     gpu_memory = sum(memory for _, _, memory in grant.gpus)
     return required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
 
 
-def actors(state: State, id: bytes) -> list[dict[str, Any]]:
+def actors(state: State, id: bytes) -> list[ActorEntry]:
     """Every actor that lives or has handles, or the one with this id."""
     return [
-        {
-            "actor_id": actor.id.hex(),
-            "class_name": actor.creation.function.spec.name,
-            "state": LIVES[actor.state],
-            "name": actor.name[1] if actor.name is not None else "",
-            "repr_name": actor.title,
-            "ray_namespace": actor.name[0] if actor.name is not None else "",
-            "node_id": actor.executor.rank.node.id if actor.executor is not None else None,
-            "pid": (actor.executor.pid or None) if actor.executor is not None else None,
-            "num_restarts": actor.restarts,
-            "death_cause": actor.cause or None,
-            "pending_calls": sum(len(queue) for queue in actor.callers.values()),
-        }
+        ActorEntry(
+            actor_id=actor.id.hex(),
+            class_name=actor.creation.function.spec.name,
+            state=LIVES[actor.state],
+            name=actor.name[1] if actor.name is not None else "",
+            repr_name=actor.title,
+            ray_namespace=actor.name[0] if actor.name is not None else "",
+            node_id=actor.executor.rank.node.id if actor.executor is not None else None,
+            pid=(actor.executor.pid or None) if actor.executor is not None else None,
+            num_restarts=actor.restarts,
+            death_cause=actor.cause or None,
+            pending_calls=sum(len(queue) for queue in actor.callers.values()),
+        )
         for actor in chosen(state.actors, id)
     ]
 
 
-def objects(state: State, id: bytes) -> list[dict[str, Any]]:
+def objects(state: State, id: bytes) -> list[ObjectEntry]:
     """Every object of the store, or the one with this id."""
     return [
-        {
-            "object_id": found.id.hex(),
-            "state": lifecycle.OBJECT_STATE_NAMES[found.state],
-            "object_size": next((place.size for place in found.places()), len(found.data)),
-            "node_ids": [state.nodes[number].id for number in found.copies or ()],
-            "is_spilled": found.disk is not None,
-            "reference_count": found.references,
-        }
+        ObjectEntry(
+            object_id=found.id.hex(),
+            state=lifecycle.OBJECT_STATE_NAMES[found.state],
+            object_size=next((place.size for place in found.places()), len(found.data)),
+            node_ids=[state.nodes[number].id for number in found.copies or ()],
+            is_spilled=found.disk is not None,
+            reference_count=found.references,
+        )
         for found in chosen(state.objects, id)
         if found.actor is None
     ]
 
 
-def workers(state: State, id: bytes) -> list[dict[str, Any]]:
+def workers(state: State, id: bytes) -> list[WorkerEntry]:
     """Every executor, or the one with this number."""
     return [_worker(executor) for executor in chosen(state.executors, number(id))]
 
 
-def _worker(executor: Executor) -> dict[str, Any]:
+def _worker(executor: Executor) -> WorkerEntry:
     running = executor.running()
-    return {
-        "worker_id": f"{executor.id:032x}",
-        "pid": executor.pid or None,
-        "state": EXECUTOR_STATE_NAMES[executor.state],
-        "rank": executor.rank.number,
-        "node_id": executor.rank.node.id,
-        "actor_id": executor.actor.id.hex() if executor.actor is not None else None,
-        "task_id": running.id.hex() if running is not None else None,
-        "gpu_ids": list(executor.key.gpu_ids),
-        "assigned_resources": _held(executor.grant) if executor.grant is not None else {},
-    }
+    return WorkerEntry(
+        worker_id=f"{executor.id:032x}",
+        pid=executor.pid or None,
+        state=EXECUTOR_STATE_NAMES[executor.state],
+        rank=executor.rank.number,
+        node_id=executor.rank.node.id,
+        actor_id=executor.actor.id.hex() if executor.actor is not None else None,
+        task_id=running.id.hex() if running is not None else None,
+        gpu_ids=list(executor.key.gpu_ids),
+        assigned_resources=_held(executor.grant) if executor.grant is not None else {},
+    )
 
 
 def busy_executors(state: State) -> list[Executor]:
@@ -157,22 +164,20 @@ def busy_executors(state: State) -> list[Executor]:
     return [one for one in state.executors.values() if one.running() is not None and not one.gang_rank]
 
 
-def running(state: State, now: int) -> list[tuple[bytes, str, int]]:
-    """The newest running calls: id, host, and microseconds since the last message of the process."""
+def running(state: State, now: int) -> list[RunningCall]:
+    """The newest running calls."""
     found = []
     for executor in sorted(busy_executors(state), key=lambda one: (-one.progress_us, one.id))[:RUNNING_MAX]:
         task = executor.running()
         assert task is not None
-        found.append((task.id, executor.rank.node.hostname, now - executor.progress_us))
+        found.append(RunningCall(task.id, executor.rank.node.hostname, now - executor.progress_us))
     return found
 
 
-def late(state: State, _: bytes) -> dict[str, Any]:
-    """The ready tasks that are too late to start: see `deadline.py`.
-
-    `calls`: for each function its name, the number of calls, and the duration of each in microseconds. `end_us`: the
-    end of the job's time, in microseconds since 1970; 0: not known.
-    """
+def late(state: State) -> LateCalls:
+    """The ready tasks that are too late to start: see `deadline.py`."""
     held = [(queue.function, queue.ready) for queue in state.queues.values() if queue.is_late]
-    calls = [(function.spec.name, len(ready), function.quickest_us) for function, ready in held if ready]
-    return {"calls": calls, "end_us": 0 if state.end_us is None else state.end_us + state.wall_us}
+    functions = [
+        LateFunction(function.spec.name, len(ready), function.quickest_us) for function, ready in held if ready
+    ]
+    return LateCalls(functions, 0 if state.end_us is None else state.end_us + state.wall_us)

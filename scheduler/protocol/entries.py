@@ -1,0 +1,229 @@
+"""Answers that are entries of lists: nodes, calls, actors, objects, executors, groups, stores, hosts; and counts.
+
+The names on the wire are the keys that users see, in their order: see `dictionaries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from mpi_runtime.gpu.device import Measures
+
+Amounts = dict[str, float]
+"""Amounts by name, memory in bytes: `{"CPU": 2.0}`."""
+TASK_TYPES = ("NORMAL_TASK", "ACTOR_CREATION_TASK", "ACTOR_TASK")
+"""Ray's words for TASK, ACTOR and METHOD."""
+
+
+def dictionaries(entries: Sequence[Struct]) -> list[dict[str, Any]]:
+    """Entries as users get them."""
+    found: list[dict[str, Any]] = msgspec.to_builtins(entries)
+    return found
+
+
+class GpuUser(Struct):
+    """An executor that holds a part of a GPU."""
+
+    name: str
+    """The function that it runs, or the class of its actor; empty: it is idle."""
+    pid: int
+    share: float
+    memory: int
+
+
+class GpuEntry(Struct):
+    """A GPU of a node: its properties, its free part, and its users."""
+
+    id: int
+    uuid: str
+    name: str
+    types: list[str]
+    memory: int
+    bus: str
+    numa: int
+    exclusive: bool
+    ranks: list[int]
+    """The ranks that see it and have executors."""
+    home: int
+    linked: list[int]
+    """The GPUs with a direct link to it."""
+    free: float
+    memory_free: int
+    quarantined: str
+    """Why it is quarantined; empty: it is not."""
+    used_by: list[GpuUser]
+
+
+NODE_KEYS = {
+    "id": "NodeID",
+    "is_alive": "Alive",
+    "name": "NodeName",
+    "manager": "NodeManagerHostname",
+    "resources": "Resources",
+    "available": "Available",
+    "labels": "Labels",
+}
+"""Ray's names of what `nodes()` gives."""
+
+
+class NodeEntry(Struct, rename=NODE_KEYS):
+    """A node of the job."""
+
+    id: str
+    is_alive: bool
+    name: str
+    """Its host."""
+    manager: str
+    resources: Amounts
+    available: Amounts
+    labels: dict[str, str]
+    ranks: list[int]
+    cpus: list[int]
+    """The numbers of its processors."""
+    cpu_limit: str
+    """Why it has fewer CPUs than its host; empty: it has all."""
+    gpus: list[GpuEntry]
+    gpu_problems: list[str]
+    executors: int
+
+
+class TaskEntry(Struct, kw_only=True, omit_defaults=True):
+    """A call that has not ended. `state` is a word of Ray's."""
+
+    task_id: str
+    name: str
+    type: str
+    state: str
+    attempt_number: int
+    actor_id: str | None
+    node_id: str | None
+    worker_id: str | None
+    worker_pid: int | None
+    required_resources: Amounts
+    num_ranks: int = 0
+    """The size of its gang; 0: it has none."""
+
+
+class ActorEntry(Struct):
+    """An actor that lives or has handles. `state` is a word of Ray's."""
+
+    actor_id: str
+    class_name: str
+    state: str
+    name: str
+    repr_name: str
+    ray_namespace: str
+    node_id: str | None
+    pid: int | None
+    num_restarts: int
+    death_cause: str | None
+    pending_calls: int
+
+    @property
+    def title(self) -> str:
+        """The name that it has been given, or has given itself; empty: neither."""
+        return self.name or self.repr_name
+
+
+class ObjectEntry(Struct):
+    """An object of the store."""
+
+    object_id: str
+    state: str
+    object_size: int
+    node_ids: list[str]
+    is_spilled: bool
+    reference_count: int
+
+
+class WorkerEntry(Struct):
+    """An executor."""
+
+    worker_id: str
+    pid: int | None
+    state: str
+    rank: int
+    node_id: str
+    actor_id: str | None
+    task_id: str | None
+    gpu_ids: list[int]
+    assigned_resources: Amounts
+
+
+class GroupEntry(Struct):
+    """A placement group that has not been removed."""
+
+    placement_group_id: str
+    name: str
+    bundles: list[Amounts]
+    nodes: list[str]
+    """For each bundle the id of its node; empty: it has none yet."""
+    strategy: str
+    state: str
+    scheduling: str
+    """FINISHED, NO_RESOURCES (for now) or INFEASIBLE."""
+    why: str
+
+
+class StoredValue(Struct):
+    """A large value on a node."""
+
+    object_id: str
+    size: int
+    in_memory: bool
+    on_disk: bool
+    made_by: str
+    held_by: list[str]
+
+
+class NodeStore(Struct):
+    """The object store of a node, in bytes and numbers of objects."""
+
+    node_id: str
+    hostname: str
+    capacity: int
+    used: int
+    objects: int
+    on_disk: int
+    objects_on_disk: int
+    in_flight: int
+    being_written: int
+    wanted: int
+
+
+class NodeStoreEntry(NodeStore):
+    """The same with its largest values."""
+
+    largest: list[StoredValue]
+
+
+class HostUse(Struct, array_like=True, gc=False):
+    """What is used of a host, by all programs."""
+
+    cpu: float
+    """The busy share of all its processors since the last measurement; -1: this is the first."""
+    memory_used: int
+    memory: int
+    """The limit of memory that is used most, in bytes: that of the host or of a control group."""
+    gpus: list[Measures] = []
+
+
+class Counts(Struct):
+    """Counts of everything. Calls that raised count as failed."""
+
+    submitted: int
+    finished: int
+    failed: int
+    retried: int
+    restarted: int
+    abandoned: int
+    objects: int
+    actors: int
+    placement_groups: int
+    executors: int
+    ready: int
+    stored_extents: int
