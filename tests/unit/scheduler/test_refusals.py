@@ -16,6 +16,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Consumed,
     Done,
     Faulted,
+    GangSpec,
     GroupRequested,
     NamedActorRequested,
     Put,
@@ -39,6 +40,9 @@ LAST = b"\xff" * 16
 SPEC = spec_of(77, TaskSpec, "g", b"", UNIT)
 MANY = spec_of(78, TaskSpec, "many", b"", UNIT, num_returns=3)
 PLACE = Stored(0, 64, 100)
+TWICE = (("disk", 1), ("disk", 1))
+ORDER = "asks for custom resources that are not in order"
+ALL_OF_IT = "a bundle asks for memory of GPUs, and has that of its GPUs"
 
 
 def refusal(cluster: Cluster, executor: int) -> str:
@@ -63,6 +67,14 @@ WRONG: list[tuple[list[Any], str]] = [
     ([Put(ID, Value(b"", PLACE)), Put(OTHER, Value(b"", PLACE))], "another object lies at offset 64 of rank 0"),
     ([Returned(ID, [Value(b"", PLACE), Value(b"", PLACE)], 1)], "two values lie in one place"),
     ([GroupRequested(ID, [BundleSpec(Request(1))], "SOMEHOW", b"")], "'SOMEHOW' is not a strategy"),
+    ([GroupRequested(ID, [BundleSpec(Request(1, gpu_memory=5))], "PACK", b"")], ALL_OF_IT),
+    ([GroupRequested(ID, [BundleSpec(Request(custom=TWICE))], "PACK", b"")], f"a bundle {ORDER}"),
+    ([Spec(79, TaskSpec(), "h", b"", Request(custom=TWICE))], f"h {ORDER}"),
+    ([Spec(79, TaskSpec(alternatives=(Request(custom=TWICE),)), "h", b"")], f"h {ORDER}"),
+    (
+        [Spec(79, TaskSpec(alternatives=(Request(1),)), "h", b"", gang=GangSpec(2))],
+        "h has alternatives, which only tasks without a place or ranks may have",
+    ),
     ([NamedActorRequested(1, "", "name", b"", False, Call(ID, 99, b""))], "only an actor can have a name"),
     ([SPEC, NamedActorRequested(1, "", "name", b"", False, Call(ID, 77, b""))], "only an actor can have a name"),
     ([SPEC, Call(ID, 77, b""), Consumed(ID, 3)], "items are taken of a call that yields none"),
