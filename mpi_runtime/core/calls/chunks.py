@@ -52,7 +52,7 @@ class Piece(NamedTuple):
     start: int
     """The index of the first call."""
     calls: int
-    ref: ObjectRef[Any]
+    ref: ObjectRef[object]
     is_call: bool
     """True: the value of `ref` is that of the call. False: it is a chunk's, `(outcomes, pieces)`."""
     is_large: bool = False
@@ -84,18 +84,18 @@ class Pickled:
             note(id, current.client())
         return Pickled, (self.data, [pickle.PickleBuffer(buffer) for buffer in self.buffers])
 
-    def load(self) -> Any:
+    def load(self) -> object:
         """The value. Arrays in it are views of the chunk's memory."""
         return pickle.loads(self.data, buffers=self.buffers)
 
 
-def are_open(outcomes: list[Any]) -> bool:
+def are_open(outcomes: list[object]) -> bool:
     """Whether all outcomes are plain values."""
     kinds = set(map(type, outcomes))
     return Pickled not in kinds and Failed not in kinds
 
 
-def open_outcome(outcome: Any) -> Any:
+def open_outcome(outcome: object) -> Any:
     """The value of a call, or its error raised."""
     if type(outcome) is Pickled:
         return outcome.load()
@@ -112,7 +112,7 @@ class Runner:
 
     code_attribute = "function"
 
-    def __init__(self, function: Submitter[..., Any], calls: int) -> None:
+    def __init__(self, function: Submitter[..., object], calls: int) -> None:
         self.function = function
         self.calls = calls
         """The largest number of calls, if all of them run here; else 0."""
@@ -123,7 +123,7 @@ class Runner:
         self._retried = tuple(wanted) if isinstance(wanted, (list, tuple)) else (BaseException,) if wanted else ()
         """The classes of errors for which a call is retried."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Not the function itself: objects in it may change, and other bytes would count as another function.
         function = self.function
         options = specs.portable(function._options)
@@ -131,7 +131,7 @@ class Runner:
 
     def __call__(
         self, elements: list[Any] | range, star: bool, slice_s: float | None, has_refs: bool
-    ) -> tuple[list[Any], list[Piece]]:
+    ) -> tuple[list[object], list[Piece]]:
         """Make the calls.
 
         Args:
@@ -152,7 +152,7 @@ class Runner:
         function = self.function._function
         if has_refs:
             function = _with_values(function)
-        outcomes: list[Any] = []
+        outcomes: list[object] = []
         append, clock, size, plain, feed = outcomes.append, time.perf_counter, 0, _PLAIN, client.feed
         started = clock()
         end, size_max = (math.inf, math.inf) if slice_s is None else (started + slice_s, RESULT_BYTES_MAX)
@@ -189,7 +189,9 @@ class Runner:
         share = max((clock() - started) / slice_s, size / RESULT_BYTES_MAX)
         return outcomes, list(submit(self.function, rest, star, slice_s, max(1, int(len(outcomes) / share))))
 
-    def _again(self, function: Callable[..., Any], args: tuple[Any, ...], error: BaseException) -> tuple[Any, int]:
+    def _again(
+        self, function: Callable[..., object], args: tuple[object, ...], error: BaseException
+    ) -> tuple[object, int]:
         """Retry a call that has raised, as often as its options allow. Returns its outcome and size."""
         attempts = 0
         while isinstance(error, self._retried) and attempts != self.max_retries:
@@ -217,24 +219,24 @@ class Runner:
 
 
 @published()
-def load_chunk(kind: type[Submitter[..., Any]], code: bytes, options: Mapping[str, Any], calls: int) -> Runner:
+def load_chunk(kind: type[Submitter[..., object]], code: bytes, options: Mapping[str, object], calls: int) -> Runner:
     """Return what a `Runner` was before it was pickled."""
     function = kind(pickle.loads(code), options)
     function._code.know(code)
     return Runner(function, calls)
 
 
-def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_values(function: Callable[..., object]) -> Callable[..., object]:
     """The function, called with values instead of references."""
     get = running.client().waiting.get
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> object:
         return function(*(get((arg.binary(),), None)[0] if type(arg) is ObjectRef else arg for arg in args))
 
     return call
 
 
-def _carried(value: Any) -> tuple[Any, int]:
+def _carried(value: object) -> tuple[object, int]:
     """The value as a part of a chunk's result, and its approximate size in bytes."""
     if type(value) in _PLAIN:
         return value, 0
@@ -260,7 +262,7 @@ def submit(
     has_refs = not isinstance(elements, range) and ObjectRef in map(
         type, itertools.chain.from_iterable(elements) if star else elements
     )
-    groups: list[tuple[bool, list[Any] | range]] = [(False, elements)]
+    groups: list[tuple[bool, list[object] | range]] = [(False, elements)]
     if has_refs:
         parts = itertools.groupby(elements, lambda element: _waits(values, element if star else (element,)))
         groups = [(waits, list(part)) for waits, part in parts]
@@ -279,7 +281,7 @@ def submit(
             start += len(chunk)
 
 
-def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., Any]:
+def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., object]:
     """The function that makes this many calls in one task; 0: as many as fit into its slice of time.
 
     For the scheduler each is a separate function, with task durations of its own.
@@ -307,6 +309,6 @@ def time_of(of_call: float | None, calls: int) -> float | None:
     return calls * of_call if calls else SLICE_S + of_call
 
 
-def _waits(values: Mapping[bytes, object], args: tuple[Any, ...]) -> bool:
+def _waits(values: Mapping[bytes, object], args: tuple[object, ...]) -> bool:
     """Whether a reference among these may have no value yet."""
     return any(type(arg) is ObjectRef and arg.binary() not in values for arg in args)

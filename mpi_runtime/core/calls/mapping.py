@@ -49,7 +49,7 @@ class Results(Sequence[T_co]):
     """
 
     def __init__(
-        self, function: Submitter[..., T_co], iterable: Iterable[Any], chunk: int | Literal["auto"], star: bool
+        self, function: Submitter[..., T_co], iterable: Iterable[object], chunk: int | Literal["auto"], star: bool
     ) -> None:
         _check(function, chunk)
         if function._options.get("num_ranks"):
@@ -67,12 +67,12 @@ class Results(Sequence[T_co]):
         self._is_auto = not isinstance(chunk, int)
         self._most = chunk if isinstance(chunk, int) else _most(function, length, slots)
         self._size = 1 if self._is_auto else self._most
-        self._drawn: list[Any] = []
+        self._drawn: list[object] = []
         """Elements that are not submitted yet. They survive an error of the iterable, and Ctrl-C."""
         self._pieces: list[Piece] = []
         self._submitted = 0
         self._is_complete = False
-        self._last: tuple[int, list[Any]] = (-1, [])
+        self._last: tuple[int, list[object]] = (-1, [])
         """The outcomes that were read last, after the index of the first of them."""
         self._reaches(0)
 
@@ -106,7 +106,7 @@ class Results(Sequence[T_co]):
         except errors.MpiRuntimeError as error:
             raise remote_errors.bare(error)
 
-    def _result(self, index: int) -> Any:
+    def _result(self, index: int) -> object:
         while True:
             number = self._number(index)
             outcomes, start = self._outcomes(number, None, math.inf), self._pieces[number].start
@@ -158,7 +158,7 @@ class Results(Sequence[T_co]):
         more = "" if self._is_complete else " and more"
         return f"<results of {self._submitted} calls{more} of {self._function._name}()>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
             f"{self!r} stay in the process that submitted the calls. Send the values, results.get(), or submit the "
             "calls where the results are needed."
@@ -184,7 +184,7 @@ class Results(Sequence[T_co]):
                 self._most = max(1, self._size // 2)
             self._size = min(self._most, 2 * self._size)
 
-    def _draw(self) -> list[Any] | range:
+    def _draw(self) -> list[object] | range:
         """The elements of the next chunk, or all that are left."""
         if self._numbers is not None:
             return self._numbers[: self._size]
@@ -201,7 +201,7 @@ class Results(Sequence[T_co]):
         """The number of the piece that has the call with this index."""
         return bisect_right(self._pieces, index, key=lambda piece: piece.start) - 1
 
-    def _outcomes(self, number: int, timeout: float | None, deadline: float) -> list[Any]:
+    def _outcomes(self, number: int, timeout: float | None, deadline: float) -> list[object]:
         """Return the outcomes of the calls of a piece. If it submitted its last calls, their pieces follow it now.
 
         If it submitted all of its calls, the list is empty, and their pieces have replaced it.
@@ -211,7 +211,7 @@ class Results(Sequence[T_co]):
             return self._last[1]
         piece.ref.check_job()
         client = running.client()
-        outcomes: list[Any]
+        outcomes: list[object]
         try:
             value = client.waiting.get(
                 (piece.ref.binary(),), None if deadline == math.inf else deadline - time.monotonic()
@@ -234,7 +234,7 @@ class Results(Sequence[T_co]):
             self._last = piece.start, outcomes
         return outcomes
 
-    def _in_order(self, timeout: float | None, deadline: float) -> Iterator[list[Any]]:
+    def _in_order(self, timeout: float | None, deadline: float) -> Iterator[list[object]]:
         number, bar, stalls = 0, self._bar(), running.client().stalls
         while self._reaches(number):
             with bars.shown(stalls, bar):
@@ -254,7 +254,7 @@ class Results(Sequence[T_co]):
 
         return bars.new(f"calls of {self._function._name}()", counts)
 
-    def _by_completion(self, timeout: float | None, deadline: float) -> Iterator[tuple[int, Any]]:
+    def _by_completion(self, timeout: float | None, deadline: float) -> Iterator[tuple[int, object]]:
         client, seen, bar = running.client(), 0, self._bar()
         waiting: list[Piece] = []
         while True:
@@ -289,7 +289,7 @@ class Results(Sequence[T_co]):
 class Iteration(Iterator[T_co]):
     """An iterator that can be continued after an error. A generator cannot."""
 
-    def __init__(self, outcomes: Iterator[Any], open: Callable[[Any], T_co]) -> None:
+    def __init__(self, outcomes: Iterator[object], open: Callable[[Any], T_co]) -> None:
         self._outcomes = outcomes
         self._open = open
 
@@ -300,7 +300,7 @@ class Iteration(Iterator[T_co]):
             raise remote_errors.bare(error)
 
 
-def _open_or_error(outcome: Any) -> Any:
+def _open_or_error(outcome: object) -> Any:
     try:
         return open_outcome(outcome)
     except Exception as error:
@@ -342,7 +342,7 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
         raise ValueError(f"chunk must be 'auto' or from 1 to {COUNT_MAX}, not {chunk}")
 
 
-def _elements(function: Submitter[..., Any], iterable: Iterable[Any], star: bool) -> Iterator[Any]:
+def _elements(function: Submitter[..., Any], iterable: Iterable[object], star: bool) -> Iterator[object]:
     """The arguments of the calls, checked."""
     name = f"{function._name}.{'starmap' if star else 'map'}()"
     try:
@@ -355,7 +355,7 @@ def _elements(function: Submitter[..., Any], iterable: Iterable[Any], star: bool
     return elements
 
 
-def _checked(function: Submitter[..., Any], elements: Iterator[Any], name: str) -> Iterator[tuple[Any, ...]]:
+def _checked(function: Submitter[..., object], elements: Iterator[Any], name: str) -> Iterator[tuple[Any, ...]]:
     parameters = function._parameters
     for index, element in enumerate(elements):
         try:

@@ -29,7 +29,7 @@ _INSTEAD = {
 """Options that only Ray has, and what to do instead."""
 
 
-def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+def check(options: Mapping[str, object], known: tuple[str, ...], what: str) -> None:
     """Check names and values of options."""
     for name, value in options.items():
         if name not in known:
@@ -47,7 +47,7 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
         raise ValueError("scheduling_strategy and the old option placement_group exclude each other: leave one out")
 
 
-def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
+def check_gang(options: Mapping[str, object], is_generator: bool) -> None:
     """Refuse options of a function that contradict each other with or without `num_ranks`."""
     ranks, returns = options.get("num_ranks"), options.get("num_returns")
     if ranks is None:
@@ -67,7 +67,7 @@ def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
         raise ValueError("max_calls is not possible with num_ranks: reuse=False ends the gang after each call")
 
 
-def check_actor_gang(options: Mapping[str, Any], name: str, is_async: bool, yielding: Sequence[str]) -> None:
+def check_actor_gang(options: Mapping[str, object], name: str, is_async: bool, yielding: Sequence[str]) -> None:
     """Refuse options of a class that contradict each other with or without `num_ranks`."""
     if options.get("num_ranks") is None:
         for one in ("ranks_per_node", "pin"):
@@ -115,7 +115,9 @@ def _whole(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be between -{WHOLE_MAX} and {WHOLE_MAX}, not {value}")
 
 
-def _counted(words: str, least: int, most: int = COUNT_MAX, besides: int | None = None) -> Callable[[str, Any], None]:
+def _counted(
+    words: str, least: int, most: int = COUNT_MAX, besides: int | None = None
+) -> Callable[[str, object], None]:
     """The check of a number of things: from `least` to `most`, or the number `besides`. `words` name its lower end."""
 
     def check_count(name: str, value: Any) -> None:
@@ -148,7 +150,7 @@ def _anything(name: str, value: Any) -> None:
     """Accept any value, as in Ray."""
 
 
-def _groups(name: str, value: Any) -> None:
+def _groups(name: str, value: object) -> None:
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and numbers of calls, not {value!r}")
     for group, limit in value.items():
@@ -158,7 +160,7 @@ def _groups(name: str, value: Any) -> None:
         _one_or_more(f"{name}[{group!r}]", limit)
 
 
-def _exceptions(name: str, value: Any) -> None:
+def _exceptions(name: str, value: object) -> None:
     if isinstance(value, bool):
         return
     if not isinstance(value, (list, tuple)):
@@ -168,12 +170,12 @@ def _exceptions(name: str, value: Any) -> None:
             raise TypeError(f"{name} must be True, False or a list of exception classes; {kind!r} is not one")
 
 
-def _lifetime(name: str, value: Any) -> None:
+def _lifetime(name: str, value: object) -> None:
     if value not in ("detached", "non_detached"):
         raise ValueError(f"{name} must be 'detached' (until it is killed or the job ends) or None, not {value!r}")
 
 
-def check_name(options: Mapping[str, Any]) -> None:
+def check_name(options: Mapping[str, object]) -> None:
     """Check that the name of an actor is not empty, and that there is one if other options need it."""
     if options.get("name") == "":
         raise ValueError("name must not be empty")
@@ -186,7 +188,7 @@ def check_name(options: Mapping[str, Any]) -> None:
             raise ValueError("a detached actor needs a name, by which it is found: .options(name=..., lifetime=...)")
 
 
-def _type(name: str, value: Any) -> None:
+def _type(name: str, value: object) -> None:
     check_text(name, value)
     if not value:
         raise ValueError(
@@ -194,7 +196,7 @@ def _type(name: str, value: Any) -> None:
         )
 
 
-def check_resources(name: str, value: Any) -> None:
+def check_resources(name: str, value: object) -> None:
     """Raise TypeError or ValueError if these are not amounts of custom resources."""
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and amounts, not {value!r}")
@@ -207,10 +209,10 @@ def check_resources(name: str, value: Any) -> None:
         check_amount(f"{name}[{resource!r}]", units)
 
 
-def _elsewhere(module: str, function: str) -> Callable[[str, Any], None]:
+def _elsewhere(module: str, function: str) -> Callable[[str, object], None]:
     """The check that a module beside this one has. It is loaded on first use: most programs need none of them."""
 
-    def load_and_check(name: str, value: Any) -> None:
+    def load_and_check(name: str, value: object) -> None:
         from importlib import import_module
 
         getattr(import_module(f"mpi_runtime.core.calls.{module}"), function)(name, value)
@@ -218,7 +220,7 @@ def _elsewhere(module: str, function: str) -> Callable[[str, Any], None]:
     return load_and_check
 
 
-def _old_group(name: str, value: Any) -> None:
+def _old_group(name: str, value: object) -> None:
     from mpi_runtime.core.calls.placement_groups import PlacementGroup
 
     if value != "default" and not isinstance(value, PlacementGroup):
@@ -251,9 +253,9 @@ class Option(NamedTuple):
     task: str | None = None
     actor: str | None = None
     method: str | None = None
-    convert: Callable[[Any], Any] | None = None
+    convert: Callable[[Any], object] | None = None
     """Converts the value of the option to that of the field; None: they are the same."""
-    default: Any = None
+    default: object = None
     """The value of an omitted option; None: the default of the field."""
 
 
@@ -321,14 +323,14 @@ ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor i
 METHOD_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.method is not None)
 FUNCTION_OPTIONS = (*TASK_OPTIONS, *_OF_BATCHES)
 """Options of tasks, and those that batches give theirs."""
-_FIELDS: list[list[tuple[str, Any, Any, Any]]] = [
+_FIELDS: list[list[tuple[str, Any, Any, object]]] = [
     [(name, getattr(one, kind), one.convert, one.default) for name, one in _ALL.items() if getattr(one, kind)]
     for kind in ("task", "actor", "method")
 ]
 """The options of each kind of spec that become a field."""
 
 
-def fields(kind: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def fields(kind: int, options: Mapping[str, object]) -> dict[str, Any]:
     """The fields of a spec of this kind (TASK, ACTOR or METHOD) that each depend on one option."""
     made = {}
     for name, field, convert, default in _FIELDS[kind]:

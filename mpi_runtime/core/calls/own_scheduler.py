@@ -94,10 +94,10 @@ class Inside:
         if code is not None:
             self.__code__ = code
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Inside, (self.function,)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function, as the driver of a job of its own."""
         job = _Job()
         if inspect.isgeneratorfunction(self.function):
@@ -112,7 +112,7 @@ class Inside:
         finally:
             job.end()  # an interrupt may have arrived before the other one began
 
-    def _items(self, job: _Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, None, Any]:
+    def _items(self, job: _Job, args: tuple[object, ...], kwargs: dict[str, object]) -> Generator[object, None, object]:
         """Yield the items of a generator. They are serialised outside of its job."""
         try:
             try:

@@ -123,7 +123,7 @@ class PlacementGroup:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PlacementGroup) and self._ref == other._ref
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return PlacementGroup, (self._ref, self.bundle_specs, self.strategy, self.name)
 
 
@@ -309,7 +309,7 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
     return _facts(removed)
 
 
-def _facts(entry: dict[str, Any]) -> dict[str, Any]:
+def _facts(entry: dict[str, Any]) -> dict[str, object]:
     return {
         **{name: entry[name] for name in ("placement_group_id", "name", "strategy", "state", "why")},
         "bundles": dict(enumerate(entry["bundles"])),

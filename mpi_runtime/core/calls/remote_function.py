@@ -31,7 +31,7 @@ class RemoteFunction(Submitter[P, R]):
     `f.remote(...)` submits a call and returns an `ObjectRef` at once.
     """
 
-    def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[P, R], options: Mapping[str, object]) -> None:
         super().__init__(function, options)  # it checks the options
         if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
             raise ValueError(
@@ -48,28 +48,28 @@ class RemoteFunction(Submitter[P, R]):
         )
 
     @overload
-    def options(self, *, num_returns: Literal[1], **options: Any) -> RemoteFunction[P, R]: ...
+    def options(self, *, num_returns: Literal[1], **options: object) -> RemoteFunction[P, R]: ...
     @overload
-    def options(self, *, num_returns: Literal[0], **options: Any) -> Returning[P, None]: ...
+    def options(self, *, num_returns: Literal[0], **options: object) -> Returning[P, None]: ...
     @overload
-    def options(self, *, num_returns: Few, **options: Any) -> Returning[P, list[ObjectRef[Any]]]: ...
+    def options(self, *, num_returns: Few, **options: object) -> Returning[P, list[ObjectRef[Any]]]: ...
     @overload
     def options(
-        self: RemoteFunction[P, Iterator[T]], *, num_returns: Literal["streaming"], **options: Any
+        self: RemoteFunction[P, Iterator[T]], *, num_returns: Literal["streaming"], **options: object
     ) -> Returning[P, ObjectRefGenerator[T]]: ...
     @overload
-    def options(self, *, num_returns: int | str, **options: Any) -> Any: ...
+    def options(self, *, num_returns: int | str, **options: object) -> Any: ...
     @overload
     def options(self, **options: Any) -> RemoteFunction[P, R]: ...
 
-    def options(self, **options: Any) -> Any:
+    def options(self, **options: object) -> Any:
         """The same function with other options, those of `remote`; what is not named stays. This one is not changed."""
         changed = RemoteFunction(self._function, {**self._options, **options})
         if changed._own is self._own:
             changed._code = self._code
         return changed
 
-    def bind(self, *args: Any, **kwargs: Any) -> Node:
+    def bind(self, *args: object, **kwargs: object) -> Node:
         """Make a node of a graph of calls. Its method `execute()` submits the call.
 
         Arguments may be nodes themselves. Each node is submitted once.
@@ -78,7 +78,7 @@ class RemoteFunction(Submitter[P, R]):
 
         return Node(self.remote, args, kwargs)
 
-    def map(self, iterable: Iterable[Any], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
+    def map(self, iterable: Iterable[object], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element. Many calls make one task, a chunk.
 
         Each call has its own error and its own retries, as with `.remote`. Calls of one chunk run one after another in
@@ -109,7 +109,7 @@ class RemoteFunction(Submitter[P, R]):
 
         return Results(self, iterable, chunk, star=False)
 
-    def starmap(self, iterable: Iterable[Iterable[Any]], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
+    def starmap(self, iterable: Iterable[Iterable[object]], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element, which holds all arguments of the call. Otherwise like `map`.
 
         Example:
@@ -125,10 +125,10 @@ class RemoteFunction(Submitter[P, R]):
         usage = f"submit a call with {self._parameters.in_words(f'{self._name}.remote')}"
         return f"<remote function {self._name}{option_rules.in_words(self._options)}: {usage}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return RemoteFunction, (self._function, specs.portable(self._options))
 
 
-def _may_yield(function: Any) -> bool:
+def _may_yield(function: object) -> bool:
     """Whether calls may return a generator. Only plain functions show this before the call."""
     return not inspect.isfunction(function) or hasattr(function, "__wrapped__") or inspect.isgeneratorfunction(function)

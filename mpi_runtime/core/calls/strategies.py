@@ -112,9 +112,9 @@ class DoesNotExist(_Condition):
 class NodeLabelSchedulingStrategy:
     """Run on nodes whose labels meet conditions: `In(...)`, `NotIn(...)`, `Exists()` or `DoesNotExist()`."""
 
-    hard: Mapping[str, Any] | None = None
+    hard: Mapping[str, object] | None = None
     """Conditions that must hold, by label."""
-    soft: Mapping[str, Any] | None = None
+    soft: Mapping[str, object] | None = None
     """Conditions that should hold, by label: nodes that meet them and have room now are preferred."""
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class NodeLabelSchedulingStrategy:
             raise ValueError("NodeLabelSchedulingStrategy needs a condition: hard={'zone': In('a')}, or soft=...")
 
 
-def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...]:
+def _labels(name: str, conditions: Mapping[str, object] | None) -> tuple[Label, ...]:
     if conditions is not None and not isinstance(conditions, Mapping):
         raise TypeError(f"{name} must be a dictionary of labels and conditions, not {conditions!r}")
     labels = []
@@ -139,7 +139,7 @@ def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...
     return tuple(labels)
 
 
-def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
+def check_fallbacks(name: str, fallbacks: object) -> list[tuple[Label, ...]]:
     """Check a `fallback_strategy`, and return the conditions of each part."""
     if not isinstance(fallbacks, (list, tuple)):
         raise TypeError(f"{name} must be a list of dictionaries with a label_selector each, not {fallbacks!r}")
@@ -160,7 +160,7 @@ def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label,
     return choices[0]
 
 
-def check_strategy(name: str, strategy: Any) -> None:
+def check_strategy(name: str, strategy: object) -> None:
     """Check that a value is a strategy."""
     kinds = (PlacementGroupSchedulingStrategy, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy)
     if strategy not in ("DEFAULT", "SPREAD") and not isinstance(strategy, kinds):
@@ -170,7 +170,7 @@ def check_strategy(name: str, strategy: Any) -> None:
         )
 
 
-def where(name: str, options: Mapping[str, Any], request: Request, inherited: Where | None) -> Where | None:
+def where(name: str, options: Mapping[str, object], request: Request, inherited: Where | None) -> Where | None:
     """Where the calls of a function or class may run, with the resources of `request`; None: anywhere.
 
     `inherited`: the place of calls without a strategy, if their caller captures them. A bundle that cannot serve the

@@ -36,7 +36,7 @@ class Registered:
         self._holds: list[bytes] = []
         """Ids of objects that each call needs for its environment."""
 
-    def _remote(self: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    def _remote(self: Any, args: Any = (), kwargs: Mapping[str, object] | None = None, **options: object) -> object:
         """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
         return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
 
@@ -44,7 +44,7 @@ class Registered:
         """Make the spec of calls that inherit this place and have this environment."""
         raise NotImplementedError
 
-    def _digest_of(self, code: Any) -> bytes:
+    def _digest_of(self, code: object) -> bytes:
         """The hash of a function or class; empty: the job has no journal, or the option `journal` is False."""
         if not running.client().store.journal or self._options.get("journal") is False:
             return b""
@@ -76,7 +76,7 @@ class Submitter(Registered, Generic[P, R]):
 
     code_attribute = "_function"
 
-    def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[P, R], options: Mapping[str, object]) -> None:
         option_rules.check(options, option_rules.FUNCTION_OPTIONS, "remote functions")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ValueError(
@@ -87,7 +87,7 @@ class Submitter(Registered, Generic[P, R]):
         self._name = getattr(function, "__name__", type(function).__name__)
         self._own: ModuleType | None = None
         """The module `own_scheduler`, if each call brings its own scheduler."""
-        code: Any = function
+        code: object = function
         if options.get("own_scheduler"):
             from mpi_runtime.core.calls import own_scheduler  # not at the top: few programs use it
 
@@ -95,7 +95,7 @@ class Submitter(Registered, Generic[P, R]):
             own_scheduler.check(options)
             code = own_scheduler.Inside(function)
         super().__init__(Code(code, self._name), options)
-        self._chunks: dict[int, Submitter[Any, Any]] = {}
+        self._chunks: dict[int, Submitter[Any, object]] = {}
         """See `chunks.py`."""
 
     if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Submitter(Registered, Generic[P, R]):
         def remote(self) -> Submit[P, ObjectRef[R]]: ...  # noqa: D102
     else:
 
-        def remote(self, /, *args: Any, **kwargs: Any) -> Any:
+        def remote(self, /, *args: object, **kwargs: object) -> object:
             """Submit a call, and return a reference to its value at once.
 
             An argument that is an `ObjectRef` stands for its value; inside a container it stays a reference.

@@ -78,7 +78,7 @@ class Results:
         self._worked = False
         """Whether a call has ended well here. The creation of an actor need not have used its devices."""
 
-    def ended(self, spec: Spec, call: Call, start_us: int, result: Any) -> None:
+    def ended(self, spec: Spec, call: Call, start_us: int, result: object) -> None:
         """Send the result of a call. A result that cannot be stored becomes an error."""
         duration_us = _since(start_us)
         if self._has_left:  # user code has caught what `exit_actor` raises
@@ -189,7 +189,7 @@ class Results:
         values = store.write_all(self._serialized(call, spec, results, f"a result of {spec.name}"), keep)
         return Returned(call.id, [self.signed(spec, value) for value in values], duration_us)
 
-    def _serialized(self, call: Call, spec: Spec, results: Sequence[Any], what: str) -> list[serialize.Serialized]:
+    def _serialized(self, call: Call, spec: Spec, results: Sequence[object], what: str) -> list[serialize.Serialized]:
         """Serialise results. This runs user code too (`__reduce__`), which the cancellation of a task interrupts."""
         try:
             if spec.kind == TASK:

@@ -34,7 +34,7 @@ class Yields:
         self._emitted = 0
         """How often it has emitted."""
 
-    def emit(self, item: Any) -> bool:
+    def emit(self, item: object) -> bool:
         """Send an item of the running task. Return whether any more are wanted.
 
         With back-pressure it waits until the item was taken. The CPU is not lent meanwhile: the answer arrives soon.
@@ -60,7 +60,7 @@ class Yields:
         self._client.outbox.flush()  # items sent before a process dies count
         return not feed.is_abandoned(call.id)
 
-    def all_of(self, spec: Spec, call: Call, result: Any) -> Any:
+    def all_of(self, spec: Spec, call: Call, result: object) -> object:
         """Return the result of user code. Send the items of a generator, or put them and return references."""
         if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
             return result  # not here: see `all_of_async`
@@ -119,9 +119,9 @@ class Yields:
         finally:
             items.close()
 
-    def _dynamic(self, spec: Spec, call: Call, items: Iterator[Any]) -> DynamicObjectRefGenerator[Any]:
+    def _dynamic(self, spec: Spec, call: Call, items: Iterator[object]) -> DynamicObjectRefGenerator[object]:
         """Return references to all items. If the generator raises, the last item is the error."""
-        refs: list[ObjectRef[Any]] = []
+        refs: list[ObjectRef[object]] = []
         try:
             for item in items:
                 refs.append(self._put(spec, item))  # noqa: PERF401  (those before an error count)
@@ -141,7 +141,7 @@ class Yields:
                 "to be a generator function, or return an iterable"
             ) from None
 
-    async def all_of_async(self, spec: Spec, call: Call, result: Any) -> Any:
+    async def all_of_async(self, spec: Spec, call: Call, result: object) -> object:
         """Do as `all_of` for coroutines and asynchronous generators."""
         if inspect.isawaitable(result):
             result = await result
@@ -167,10 +167,10 @@ class Yields:
             self._client.feed.ends_yielding(call.id)
         return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
 
-    def _written(self, spec: Spec, item: Any) -> Value:
+    def _written(self, spec: Spec, item: object) -> Value:
         return self._results.signed(spec, self._client.store.write(serialize.dumps(item, f"an item of {spec.name}")))
 
-    def _put(self, spec: Spec, item: Any) -> ObjectRef[Any]:
+    def _put(self, spec: Spec, item: object) -> ObjectRef[object]:
         return put_written(self._client, self._written(spec, item))
 
     def _wait_for_demand(self, spec: Spec, call: Call, index: int, timeout_s: float | None, lends: bool = True) -> bool:
@@ -182,7 +182,7 @@ class Yields:
 
         return complete() or self._client.line.wait_until(complete, timeout_s, [call.id], lends)
 
-    def _give(self, spec: Spec, call: Call, index: int, item: Any) -> None:
+    def _give(self, spec: Spec, call: Call, index: int, item: object) -> None:
         """Send an item of a stream."""
         if self._cancels.has(call):
             raise KeyboardInterrupt

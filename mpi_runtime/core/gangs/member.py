@@ -116,7 +116,7 @@ class Member:
             self.meet(b"")  # now it can be used on all nodes
         self._programs += 1
 
-    def _agree_on_port(self, from_first: Callable[[Any], Any]) -> None:
+    def _agree_on_port(self, from_first: Callable[[tuple[int, str] | None], tuple[int, str]]) -> None:
         """Set the port of this call. `from_first` returns the argument of rank 0 on each."""
         if not self._port:
             self._port, address = from_first((take_ports(), self._address()) if self.place.rank == 0 else None)

@@ -274,7 +274,7 @@ class Head:
     def _look(self, what: str, argument: object) -> object:
         """Answer a question of a visitor of the window, or several, each with its problem."""
         if what == "several":
-            return [self._one_of(*one) for one in msgspec.convert(argument, list[tuple[str, Any]])]
+            return [self._one_of(*one) for one in msgspec.convert(argument, list[tuple[str, object]])]
         if what == "output":
             return self._printer.recent.since(argument)
         ranks = [rank for rank in sorted(self._joined) if rank not in self._lost]

@@ -64,7 +64,7 @@ def command_of(pid: int) -> str:
     return "?"
 
 
-def ask(pid: int, what: str, argument: Any = None) -> Any:
+def ask(pid: int, what: str, argument: object = None) -> Any:
     """Ask a job, and return its answer; None: it has ended.
 
     Raises:

@@ -202,7 +202,7 @@ class Recent:
         place = f"mpi_runtime, rank {line.rank}, {line.host}".encode()
         self._pieces.append((self.count, line.time_s, line.level, place, line.text.encode(errors="replace")))
 
-    def since(self, number: Any) -> dict[str, Any]:
+    def since(self, number: Any) -> dict[str, object]:
         """The pieces after a number, the last ones if they are too many."""
         found, size = [], 0
         for one in reversed(self._pieces):
