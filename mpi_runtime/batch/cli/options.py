@@ -36,7 +36,7 @@ METAVARS = {
 """What the value of each option is, for help on the command line."""
 
 
-def parser() -> argparse.ArgumentParser:
+def batch_parser() -> argparse.ArgumentParser:
     """The options of a run, with the verbs in its help."""
     verbs = [f"  {name + ' NAME' * (name != 'list'):14} {what}" for name, what in VERBS.items()]
     verbs.append("  FILE           run the commands of a file, as many at a time as the resources allow")
