@@ -65,7 +65,7 @@ class _Granted:
     unused: set[int] = field(default_factory=set)
     """Those that it may not have used. When it asks for more, it has used all."""
     last_s: float = 0.0
-    """The time of the last one."""
+    """When the last of them was granted."""
 
 
 class Extents:
@@ -221,7 +221,7 @@ class Extents:
         self._free([offset for offset in offsets if self._clients.get(offset) == client])
 
     def of(self, client: int) -> list[int]:
-        """Return the extents of a client."""
+        """Return the offsets of the extents that a client has and has not made an object of."""
         return [offset for offset, who in self._clients.items() if who == client]
 
     def drop_requests(self, client: int | None = None) -> None:

@@ -242,7 +242,7 @@ class ActorClass(Registered, Generic[T, Init]):
         return self._digest_of(self._class) if saves else b""
 
     def _create_named(self, creation: Call) -> ActorHandle[T]:
-        """Create the actor under its name, or return a handle to the actor that has the name."""
+        """With `get_if_exists`, return a handle to the actor that has the name."""
         client = running.client()
         name, namespace = self._options["name"], self._options.get("namespace") or client.inherited.namespace
         handle = pack_class(self._name, self._methods)
@@ -308,5 +308,5 @@ def is_async(cls: type) -> bool:
 
 
 def yields(function: object) -> bool:
-    """Whether the function is a generator function."""
+    """Whether calls of the function return a generator, plain or asynchronous."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)

@@ -37,7 +37,7 @@ class Parameters(NamedTuple):
 
     @classmethod
     def of_signature(cls, signature: inspect.Signature) -> Parameters:
-        """The parameters of a signature."""
+        """Count them: `least` is infinite if a call with positional arguments alone cannot be right."""
         by_kind: dict[object, list[inspect.Parameter]] = {}
         for parameter in signature.parameters.values():
             by_kind.setdefault(parameter.kind, []).append(parameter)
@@ -88,7 +88,7 @@ class Parameters(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def parameters_of(portable: tuple[tuple[str, int, bool], ...] | None) -> Parameters:
-    """The parameters from their portable form."""
+    """The reverse of `Parameters.portable`. None: any arguments will do."""
     if portable is None:
         return Parameters(0, math.inf, None)
     kind_of: Any = type(inspect.Parameter.VAR_KEYWORD)  # an enumeration without a public name

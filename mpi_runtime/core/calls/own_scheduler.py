@@ -158,7 +158,6 @@ class _Job:
         self._session: Session | None = None
 
     def start(self) -> None:
-        """Start it."""
         with self._outer.outbox.interrupts:
             self._session = _start(self._outer)
 
@@ -173,7 +172,6 @@ class _Job:
             current.set_client(None)
 
     def end(self) -> None:
-        """End it, if it was started."""
         outer = self._outer
         with outer.outbox.interrupts:
             current.set_client(None)

@@ -60,7 +60,7 @@ class PlacementGroup:
 
     @property
     def bundle_count(self) -> int:
-        """The number of bundles."""
+        """`len(bundle_specs)`; 0 for `empty()`."""
         return len(self.bundle_specs)
 
     def ready(self) -> ObjectRef[PlacementGroup]:

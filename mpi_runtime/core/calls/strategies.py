@@ -161,7 +161,7 @@ def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label,
 
 
 def check_strategy(name: str, strategy: object) -> None:
-    """Check that a value is a strategy."""
+    """Refuse what the option `scheduling_strategy` cannot be. `name`: of the option."""
     kinds = (PlacementGroupSchedulingStrategy, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy)
     if strategy not in ("DEFAULT", "SPREAD") and not isinstance(strategy, kinds):
         raise ValueError(

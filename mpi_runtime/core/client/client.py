@@ -40,9 +40,8 @@ class Executor(Protocol):
     rank: int
     hostname: str
     gpu_ids: list[int]
-    """The ids of its GPUs."""
+    """As `get_gpu_ids()` returns them."""
     devices: list[Device]
-    """Its GPUs."""
     where: Where | None
     """The requested place of the running call or the actor."""
     actor: object
@@ -53,7 +52,7 @@ class Executor(Protocol):
     """How often the actor was created before."""
 
     def is_cancelled(self, call: Call) -> bool:
-        """Whether this attempt of a call is cancelled."""
+        """Whether `cancel` has reached this attempt. A retry of the call is another attempt."""
 
     def function_name(self) -> str | None:
         """Return the name of the running function or method with its module; None between calls."""

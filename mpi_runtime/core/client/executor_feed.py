@@ -53,7 +53,7 @@ class Feed:
         self._taken[call] = 0
 
     def ends_yielding(self, call: bytes) -> None:
-        """Note that a call that yields has ended."""
+        """Stop counting the consumed items of this call."""
         self._taken.pop(call, None)
 
     def demanded(self, message: Demand) -> None:

@@ -84,7 +84,6 @@ class Executor:
         """Its place in a gang; None: it belongs to none."""
         self._functions: dict[int, Callable[..., object]] = {}
         self._code_bytes = 0
-        """The size of their code."""
         self._is_full = False
         """Whether they are so many that this process ends after the running call."""
         self._methods: dict[int, Callable[..., object]] = {}

@@ -245,7 +245,7 @@ class Results:
         return text[-_TRACE_CHARACTERS_MAX:]
 
     def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
-        """Return an error as a value."""
+        """Return what `get` of the call will raise."""
         described: errors.MpiRuntimeError
         if self._cancels.has(call):
             text = events.CANCELLED_TEXT.format(spec.name)

@@ -30,9 +30,8 @@ class Yields:
         self._cancels = cancels
         self._results = results
         self._emitting = b""
-        """The call that has emitted."""
         self._emitted = 0
-        """How often it has emitted."""
+        """How often the call of `_emitting` has."""
 
     def emit(self, item: object) -> bool:
         """Send an item of the running task. Return whether any more are wanted.

@@ -152,7 +152,7 @@ class Member:
         return known
 
     def has_value(self, spec: Spec) -> bool:
-        """Whether the value of this member counts."""
+        """Whether this member returns a value of the call. With `by_rank` each does, else rank 0."""
         return spec.by_rank or self.place.rank == 0
 
 

@@ -26,13 +26,13 @@ Item = tuple[str, object, int]
 
 
 class Process(ctypes.Structure):
-    """A process: its namespace and rank."""
+    """pmix_proc_t."""
 
     _fields_ = [("namespace", ctypes.c_char * 256), ("rank", c_uint32)]
 
 
 class Bytes(ctypes.Structure):
-    """Bytes and their number."""
+    """pmix_byte_object_t."""
 
     _fields_ = [("bytes", c_void_p), ("size", c_size_t)]
 

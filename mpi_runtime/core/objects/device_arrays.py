@@ -182,7 +182,7 @@ class Unpickler(pickle.Unpickler):
         self._maker = maker
 
     def find_class(self, module: str, name: str) -> object:
-        """Return a class or function by its name."""
+        """Put the maker in place of `device_array`. `pickle` calls this for each name."""
         if (module, name) == (device_array.__module__, device_array.__name__):
             return self._maker
         return super().find_class(module, name)

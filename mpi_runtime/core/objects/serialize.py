@@ -99,7 +99,7 @@ class Serialized(NamedTuple):
             yield from zip(_layout(self)[:-1], self.buffers, strict=True)
 
     def inline(self) -> bytes:
-        """Return all bytes in one piece."""
+        """Copy data and buffers into one piece, as messages have them."""
         if not self.buffers:
             return b"".join((self.data, *self.rest)) if self.rest else self.data
         whole = bytearray(self.size())
