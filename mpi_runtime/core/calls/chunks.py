@@ -116,7 +116,7 @@ class Runner:
         self.function = function
         self.calls = calls
         """The largest number of calls, if all of them run here; else 0."""
-        self.__name__ = function._name
+        self.__name__ = function.__name__
         retries = function._options.get("max_retries")
         self.max_retries = DEFAULT_MAX_RETRIES if retries is None else retries
         wanted = function._options.get("retry_exceptions")
@@ -213,7 +213,7 @@ class Runner:
         client, function = running.client(), self.function
         pieces = []
         for index, element in enumerate(elements):
-            packed = pack(client, element if star else (element,), {}, function._name)
+            packed = pack(client, element if star else (element,), {}, function.__name__)
             pieces.append(Piece(index, 1, function._submit(packed, attempt=1), is_call=True))
         return pieces
 
@@ -275,7 +275,7 @@ def submit(
                 args: Any = chunk[0] if star else chunk
                 yield Piece(start, 1, function.remote(*args), is_call=True)
             else:
-                packed = pack(client, (chunk, star, slice_s, has_refs), {}, function._name)
+                packed = pack(client, (chunk, star, slice_s, has_refs), {}, function.__name__)
                 ref = of_chunks(function, _rounded(len(chunk), most) if slice_s is None else 0)._submit(packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)

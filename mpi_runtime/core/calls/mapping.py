@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from mpi_runtime import errors
 from mpi_runtime.core import published
+from mpi_runtime.core.calls.arguments import Parameters
 from mpi_runtime.core.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
 from mpi_runtime.core.calls.options import COUNT_MAX
 from mpi_runtime.core.calls.submitter import Submitter
@@ -49,23 +50,29 @@ class Results(Sequence[T_co]):
     """
 
     def __init__(
-        self, function: Submitter[..., T_co], iterable: Iterable[object], chunk: int | Literal["auto"], star: bool
+        self,
+        function: Submitter[..., T_co],
+        options: Mapping[str, Any],
+        parameters: Parameters,
+        iterable: Iterable[object],
+        chunk: int | Literal["auto"],
+        star: bool,
     ) -> None:
-        _check(function, chunk)
-        if function._options.get("num_ranks"):
+        _check(function.__name__, options, chunk)
+        if options.get("num_ranks"):
             chunk = 1  # each call is one of the whole gang
         self._function = function
         self._star = star
-        self._elements = _elements(function, iterable, star)
+        self._elements = _elements(function.__name__, parameters, iterable, star)
         self._numbers = iterable if isinstance(iterable, range) and not star else None
         """Of a range: the numbers that are not submitted yet. `_elements` and `_drawn` are not used then."""
         length = len(iterable) if isinstance(iterable, Sized) else math.inf
-        slots = _slots(function._options)
+        slots = _slots(options)
         self._lead = max(LEAD_PIECES_MIN, CHUNKS_PER_SLOT * slots) if length == math.inf else math.inf
         if chunk == "auto" and running.client().store.journal:
-            chunk = _same_in_each_run(function, length)
+            chunk = _same_in_each_run(options, length)
         self._is_auto = not isinstance(chunk, int)
-        self._most = chunk if isinstance(chunk, int) else _most(function, length, slots)
+        self._most = chunk if isinstance(chunk, int) else _most(options, length, slots)
         self._size = 1 if self._is_auto else self._most
         self._drawn: list[object] = []
         """Elements that are not submitted yet. They survive an error of the iterable, and Ctrl-C."""
@@ -156,7 +163,7 @@ class Results(Sequence[T_co]):
 
     def __repr__(self) -> str:
         more = "" if self._is_complete else " and more"
-        return f"<results of {self._submitted} calls{more} of {self._function._name}()>"
+        return f"<results of {self._submitted} calls{more} of {self._function.__name__}()>"
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
@@ -220,7 +227,7 @@ class Results(Sequence[T_co]):
         except Exception as error:
             if type(error) is errors.GetTimeoutError:
                 raise errors.GetTimeoutError(
-                    f"Waited {timeout:g} s for the results of {self._function._name}(): result {piece.start} is not "
+                    f"Waited {timeout:g} s for the results of {self._function.__name__}(): result {piece.start} is not "
                     "there yet. The calls continue; ask again later, or with a longer timeout."
                 ) from None
             if is_of_handler(error):
@@ -252,7 +259,7 @@ class Results(Sequence[T_co]):
             ended = sum(piece.calls for piece in self._pieces if piece.ref.binary() in values)
             return ended, self._submitted if self._is_complete else None
 
-        return bars.new(f"calls of {self._function._name}()", counts)
+        return bars.new(f"calls of {self._function.__name__}()", counts)
 
     def _by_completion(self, timeout: float | None, deadline: float) -> Iterator[tuple[int, object]]:
         client, seen, bar = running.client(), 0, self._bar()
@@ -269,8 +276,8 @@ class Results(Sequence[T_co]):
                 flags = client.waiting.wait([piece.ref.binary() for piece in waiting], 1, left)
             if not any(flags):
                 raise errors.GetTimeoutError(
-                    f"Waited {timeout:g} s for the results of {self._function._name}(): {len(waiting)} pieces of the "
-                    "work have not ended yet. The calls continue; ask again later, or with a longer timeout."
+                    f"Waited {timeout:g} s for the results of {self._function.__name__}(): {len(waiting)} pieces of "
+                    "the work have not ended yet. The calls continue; ask again later, or with a longer timeout."
                 )
             ready = list(itertools.compress(waiting, flags))
             waiting = [piece for piece, flag in zip(waiting, flags, strict=True) if not flag]
@@ -320,19 +327,19 @@ def _deadline(timeout: float | None) -> float:
     return math.inf if timeout is None else time.monotonic() + timeout
 
 
-def _check(function: Submitter[..., Any], chunk: object) -> None:
-    name, num_returns = function._name, function._options.get("num_returns")
+def _check(name: str, options: Mapping[str, object], chunk: object) -> None:
+    num_returns = options.get("num_returns")
     if num_returns not in (None, 1):
         raise ValueError(
             f"{name} has num_returns={num_returns}, but map() and starmap() return one value for each call: use "
             f"{name}.options(num_returns=1), and index into its value."
         )
-    if function._own is not None:
+    if options.get("own_scheduler"):
         raise ValueError(
             f"{name} has own_scheduler=True, so its calls are large: submit each with {name}.remote(), and use map() "
             "inside the call"
         )
-    if function._options.get("num_ranks") and chunk not in ("auto", 1):
+    if options.get("num_ranks") and chunk not in ("auto", 1):
         raise ValueError(f"chunk={chunk!r} is not possible with num_ranks: each call is one of the whole gang")
     if isinstance(chunk, str) and chunk == "auto":
         pass
@@ -342,21 +349,20 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
         raise ValueError(f"chunk must be 'auto' or from 1 to {COUNT_MAX}, not {chunk}")
 
 
-def _elements(function: Submitter[..., Any], iterable: Iterable[object], star: bool) -> Iterator[object]:
-    """The arguments of the calls, checked."""
-    name = f"{function._name}.{'starmap' if star else 'map'}()"
+def _elements(function: str, parameters: Parameters, iterable: Iterable[object], star: bool) -> Iterator[object]:
+    """The arguments of the calls of a function with this name, checked."""
+    name = f"{function}.{'starmap' if star else 'map'}()"
     try:
         elements = iter(iterable)
     except TypeError:
         raise TypeError(f"{name} needs something to iterate over, such as a list, not {iterable!r}") from None
     if star:
-        return _checked(function, elements, name)
-    function._parameters.check((None,), {}, function._name)
+        return _checked(function, parameters, elements, name)
+    parameters.check((None,), {}, function)
     return elements
 
 
-def _checked(function: Submitter[..., object], elements: Iterator[Any], name: str) -> Iterator[tuple[Any, ...]]:
-    parameters = function._parameters
+def _checked(function: str, parameters: Parameters, elements: Iterator[Any], name: str) -> Iterator[tuple[object, ...]]:
     for index, element in enumerate(elements):
         try:
             args = tuple(element)
@@ -366,7 +372,7 @@ def _checked(function: Submitter[..., object], elements: Iterator[Any], name: st
             ) from None
         if not parameters.least <= len(args) <= parameters.most:
             try:
-                parameters.check(args, {}, function._name)
+                parameters.check(args, {}, function)
             except TypeError as error:
                 raise TypeError(f"{name}: element {index} does not fit: {error}") from None
         yield args
@@ -381,15 +387,15 @@ def _slots(options: Mapping[str, Any]) -> int:
     return max(1, int(min(shares, default=total.get("CPU", 1))))
 
 
-def _same_in_each_run(function: Submitter[..., Any], length: float) -> int:
+def _same_in_each_run(options: Mapping[str, object], length: float) -> int:
     """The number of calls in a chunk with a journal: nothing measured, so that the next run finds the same chunks."""
-    if function._options.get("max_retries") == 0:
+    if options.get("max_retries") == 0:
         return 1
     return max(1, math.ceil(min(CALLS_MAX, length / RECORDED_CHUNKS))) if length < math.inf else RECORDED_CHUNK_CALLS
 
 
-def _most(function: Submitter[..., Any], length: float, slots: int) -> int:
+def _most(options: Mapping[str, object], length: float, slots: int) -> int:
     """The largest number of calls in a chunk."""
-    if function._options.get("max_retries") == 0:
+    if options.get("max_retries") == 0:
         return 1  # if the process died, finished calls of a larger chunk would run again
     return max(1, math.ceil(min(CALLS_MAX, length / (CHUNKS_PER_SLOT * slots))))

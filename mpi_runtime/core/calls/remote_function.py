@@ -35,7 +35,7 @@ class RemoteFunction(Submitter[P, R]):
         super().__init__(function, options)  # it checks the options
         if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
             raise ValueError(
-                f"num_returns={options['num_returns']!r} is for functions that yield, which {self._name}() does "
+                f"num_returns={options['num_returns']!r} is for functions that yield, which {self.__name__}() does "
                 "not. Use a number of return values."
             )
         functools.update_wrapper(self, function, updated=())
@@ -43,8 +43,8 @@ class RemoteFunction(Submitter[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
         """Raise `TypeError`, which shows the right form."""
         raise TypeError(
-            f"Remote functions cannot be called directly. Instead of running '{self._name}()', "
-            f"write '{self._name}.remote()'."
+            f"Remote functions cannot be called directly. Instead of running '{self.__name__}()', "
+            f"write '{self.__name__}.remote()'."
         )
 
     @overload
@@ -107,7 +107,7 @@ class RemoteFunction(Submitter[P, R]):
         """
         from mpi_runtime.core.calls.mapping import Results  # not at the top: most programs do not use it
 
-        return Results(self, iterable, chunk, star=False)
+        return Results(self, self._options, self._parameters, iterable, chunk, star=False)
 
     def starmap(self, iterable: Iterable[Iterable[object]], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element, which holds all arguments of the call. Otherwise like `map`.
@@ -119,11 +119,11 @@ class RemoteFunction(Submitter[P, R]):
         """
         from mpi_runtime.core.calls.mapping import Results
 
-        return Results(self, iterable, chunk, star=True)
+        return Results(self, self._options, self._parameters, iterable, chunk, star=True)
 
     def __repr__(self) -> str:
-        usage = f"submit a call with {self._parameters.in_words(f'{self._name}.remote')}"
-        return f"<remote function {self._name}{option_rules.in_words(self._options)}: {usage}>"
+        usage = f"submit a call with {self._parameters.in_words(f'{self.__name__}.remote')}"
+        return f"<remote function {self.__name__}{option_rules.in_words(self._options)}: {usage}>"
 
     def __reduce__(self) -> tuple[object, ...]:
         return RemoteFunction, (self._function, specs.portable(self._options))

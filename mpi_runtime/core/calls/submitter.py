@@ -84,7 +84,7 @@ class Submitter(Registered, Generic[P, R]):
             )
         option_rules.check_gang(options, inspect.isgeneratorfunction(function))
         self._function = function
-        self._name = getattr(function, "__name__", type(function).__name__)
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
         self._own: ModuleType | None = None
         """The module `own_scheduler`, if each call brings its own scheduler."""
         code: object = function
@@ -94,7 +94,7 @@ class Submitter(Registered, Generic[P, R]):
             self._own = own_scheduler
             own_scheduler.check(options)
             code = own_scheduler.Inside(function)
-        super().__init__(Code(code, self._name), options)
+        super().__init__(Code(code, self.__name__), options)
         self._chunks: dict[int, Submitter[Any, object]] = {}
         """See `chunks.py`."""
 
@@ -120,16 +120,16 @@ class Submitter(Registered, Generic[P, R]):
             """
             parameters = self._parameters
             if kwargs or not parameters.least <= len(args) <= parameters.most:
-                parameters.check(args, kwargs, self._name)
+                parameters.check(args, kwargs, self.__name__)
             client = current._client or running.client()
             spec, inherited = self._spec, client.inherited
             if spec is None or inherited is not self._inherited or inherited.where is not self._where:
                 spec = self._registered_spec(client)
             count = spec.num_returns
             if args or kwargs:
-                packed = pack(client, args, kwargs, self._name, spec.ranks)
+                packed = pack(client, args, kwargs, self.__name__, spec.ranks)
                 if self._own is not None:
-                    self._own.check_no_refs(self._name, "its arguments hold", packed.holds)
+                    self._own.check_no_refs(self.__name__, "its arguments hold", packed.holds)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
                 packed = NOTHING
@@ -158,7 +158,7 @@ class Submitter(Registered, Generic[P, R]):
     @functools.cached_property
     def _parameters(self) -> Parameters:
         known = Parameters.of(self._function)
-        return known.without_first(self._name) if self._options.get("num_ranks") else known
+        return known.without_first(self.__name__) if self._options.get("num_ranks") else known
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         is_generator = inspect.isgeneratorfunction(self._function)
@@ -166,8 +166,8 @@ class Submitter(Registered, Generic[P, R]):
         if self._own is None:
             code = self._code.pickled()
         else:
-            environment = self._own.environment(environment, self._name)
+            environment = self._own.environment(environment, self.__name__)
             with Collecting() as found:
                 code = self._code.pickled()
-            self._own.check_no_refs(self._name, "its code refers to", found)
-        return specs.task_spec(self._name, code, self._options, where, is_generator, environment, digest)
+            self._own.check_no_refs(self.__name__, "its code refers to", found)
+        return specs.task_spec(self.__name__, code, self._options, where, is_generator, environment, digest)
