@@ -214,7 +214,7 @@ class ActorMethod:
 
 
 @published()
-def checkpoint(actor: ActorHandle[object]) -> ObjectRef[bool]:
+def checkpoint(actor: ActorHandle[Any]) -> ObjectRef[bool]:
     """Have an actor save its state, after the calls that this process has made before.
 
     With a journal the next run of the program loads it: see the guide on journals. States are also saved now and then

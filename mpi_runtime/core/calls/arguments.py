@@ -126,7 +126,7 @@ class Scatter:
     def __repr__(self) -> str:
         return f"mpi.scatter({len(self.items)} items)"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
             "mpi.scatter() must be an argument of a function with num_ranks, not a part of an argument. Methods and "
             "other functions do not cut it: pass the items, and let each rank take items[comm.rank]"

@@ -41,6 +41,8 @@ RESULT_BYTES_MAX = 1 << 20
 """The most bytes that a chunk returns. They are one object, which must fit into the arena and is transferred as a
 whole."""
 
+Elements = list[Any] | range
+"""The arguments of calls in order: each is the only one, or a tuple of them."""
 _PLAIN = frozenset((type(None), bool, int, float, complex))
 """Small values that are sent as they are. Other values are serialised one by one, so that an error concerns one value
 only."""
@@ -79,7 +81,7 @@ class Pickled:
         self.source = source
         """Keeps the references inside alive until the whole is sent."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         for id in self.held:
             note(id, current.client())
         return Pickled, (self.data, [pickle.PickleBuffer(buffer) for buffer in self.buffers])
@@ -130,7 +132,7 @@ class Runner:
         return load_chunk, (type(function), function._code.pickled(), options, self.calls)
 
     def __call__(
-        self, elements: list[Any] | range, star: bool, slice_s: float | None, has_refs: bool
+        self, elements: Elements, star: bool, slice_s: float | None, has_refs: bool
     ) -> tuple[list[object], list[Piece]]:
         """Make the calls.
 
@@ -208,7 +210,7 @@ class Runner:
         failed = Failed(remote_errors.to_bytes(described))
         return failed, len(failed.data)
 
-    def _one_by_one(self, elements: list[Any] | range, star: bool) -> list[Piece]:
+    def _one_by_one(self, elements: Elements, star: bool) -> list[Piece]:
         """Submit each call as a task. One attempt of each may have run already."""
         client, function = running.client(), self.function
         pieces = []
@@ -251,7 +253,7 @@ def _carried(value: object) -> tuple[object, int]:
 
 
 def submit(
-    function: Submitter[..., Any], elements: list[Any] | range, star: bool, slice_s: float | None, most: int
+    function: Submitter[..., Any], elements: Elements, star: bool, slice_s: float | None, most: int
 ) -> Iterator[Piece]:
     """Submit calls in chunks of at most `most`. Calls that wait for an argument become tasks of their own.
 

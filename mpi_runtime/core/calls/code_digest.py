@@ -102,7 +102,7 @@ class _Words:
         except (OSError, SyntaxError, ValueError) as error:
             raise _UnknownError from error
 
-    def _of_cell(self, cell: Any) -> object:
+    def _of_cell(self, cell: types.CellType) -> object:
         try:
             return self.of(cell.cell_contents)
         except ValueError:
@@ -140,13 +140,13 @@ class _Words:
         return "value", self.of(type(thing)), data
 
 
-def _module_of(thing: Any) -> str:
+def _module_of(thing: type | types.FunctionType) -> str:
     """The word for the module of something installed. Journals contain it, so it is the same wherever that moves."""
     own: str = thing.__module__
     return first_version.MODULES.get((own, thing.__qualname__), own)
 
 
-def _is_installed(thing: Any) -> bool:
+def _is_installed(thing: object) -> bool:
     """Whether it belongs to Python or to a library."""
     name = getattr(thing, "__module__", None) or ""
     if name == "__main__":

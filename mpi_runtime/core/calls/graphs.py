@@ -76,7 +76,7 @@ class InputNode:
     def _value(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         if len(args) == 1 and not kwargs:
             return args[0] if self._read is None else self._read(args[0])
-        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        given: dict[Any, object] = {**dict(enumerate(args)), **kwargs}
         if self._key not in given:
             wanted = "one argument" if self._read is None else f"an argument {self._key!r}"
             raise TypeError(f"The graph has an InputNode for {wanted}, and execute() was given {list(given) or 'none'}")
@@ -144,7 +144,7 @@ class _Method:
     def bind(self, *args: object, **kwargs: object) -> Node:
         """Make a node for a call of the method."""
 
-        def make(actor: object, *args: object, **kwargs: object) -> Any:
+        def make(actor: object, *args: object, **kwargs: object) -> object:
             return getattr(actor, self._name).options(**self._options).remote(*args, **kwargs)
 
         node = self._actor._last = Node(make, (self._actor, *args), kwargs, self._actor._last)

@@ -14,7 +14,7 @@ from mpi_runtime import errors
 from mpi_runtime.core import published
 from mpi_runtime.core.calls.arguments import Parameters
 from mpi_runtime.core.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
-from mpi_runtime.core.calls.options import COUNT_MAX
+from mpi_runtime.core.calls.options import COUNT_MAX, Options
 from mpi_runtime.core.calls.submitter import Submitter
 from mpi_runtime.core.client.interrupts import is_of_handler
 from mpi_runtime.core.driver import running
@@ -52,7 +52,7 @@ class Results(Sequence[T_co]):
     def __init__(
         self,
         function: Submitter[..., T_co],
-        options: Mapping[str, Any],
+        options: Options,
         parameters: Parameters,
         iterable: Iterable[object],
         chunk: int | Literal["auto"],
@@ -378,7 +378,7 @@ def _checked(function: str, parameters: Parameters, elements: Iterator[Any], nam
         yield args
 
 
-def _slots(options: Mapping[str, Any]) -> int:
+def _slots(options: Options) -> int:
     """The number of calls with these options that can run at a time if nothing else runs; at least 1."""
     cpus = options.get("num_cpus")
     asked = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus"), **(options.get("resources") or {})}

@@ -20,6 +20,8 @@ RANKS = "ranks"
 """The value of `num_returns` for one reference of each rank."""
 RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
+Options = Mapping[str, Any]
+"""Options by name, as a user states them: their values have no common type."""
 WHOLE_MAX = 2**62
 COUNT_MAX = 2**31 - 1
 _INSTEAD = {
@@ -108,24 +110,24 @@ def size_in_bytes(name: str, value: Any) -> int:
     return int(float(value))
 
 
-def _whole(name: str, value: Any) -> None:
+def _whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     if abs(value) > WHOLE_MAX:
         raise ValueError(f"{name} must be between -{WHOLE_MAX} and {WHOLE_MAX}, not {value}")
+    return value
 
 
-def _counted(
-    words: str, least: int, most: int = COUNT_MAX, besides: int | None = None
-) -> Callable[[str, object], None]:
+def _counted(words: str, least: int, most: int = COUNT_MAX, besides: int | None = None) -> Callable[[str, object], int]:
     """The check of a number of things: from `least` to `most`, or the number `besides`. `words` name its lower end."""
 
-    def check_count(name: str, value: Any) -> None:
-        _whole(name, value)
-        if value > most:
-            raise ValueError(f"{name} must be at most {most}, not {value}")
-        if value < least and value != besides:
-            raise ValueError(f"{name} must be {words}, not {value}")
+    def check_count(name: str, value: object) -> int:
+        count = _whole(name, value)
+        if count > most:
+            raise ValueError(f"{name} must be at most {most}, not {count}")
+        if count < least and count != besides:
+            raise ValueError(f"{name} must be {words}, not {count}")
+        return count
 
     return check_count
 
@@ -136,17 +138,15 @@ _one_or_more = _counted("1 or more", 1)
 _ranks = _counted("1 or more", 1, RETURNS_MAX)
 
 
-def _returns(name: str, value: Any) -> None:
+def _returns(name: str, value: object) -> None:
     if isinstance(value, str):
         if value not in RETURNS and value != RANKS:
             raise TypeError(f"{name} must be a whole number, 'streaming', 'dynamic' or 'ranks', not {value!r}")
-    else:
-        _count(name, value)
-        if value > RETURNS_MAX:
-            raise ValueError(f"{name} must be {RETURNS_MAX} or less, not {value}: return a list, or yield the values")
+    elif (count := _count(name, value)) > RETURNS_MAX:
+        raise ValueError(f"{name} must be {RETURNS_MAX} or less, not {count}: return a list, or yield the values")
 
 
-def _anything(name: str, value: Any) -> None:
+def _anything(name: str, value: object) -> None:
     """Accept any value, as in Ray."""
 
 
@@ -323,7 +323,7 @@ ACTOR_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.actor i
 METHOD_OPTIONS = tuple(name for name, option in OPTIONS.items() if option.method is not None)
 FUNCTION_OPTIONS = (*TASK_OPTIONS, *_OF_BATCHES)
 """Options of tasks, and those that batches give theirs."""
-_FIELDS: list[list[tuple[str, Any, Any, object]]] = [
+_FIELDS: list[list[tuple[str, str, Callable[[Any], object] | None, object]]] = [
     [(name, getattr(one, kind), one.convert, one.default) for name, one in _ALL.items() if getattr(one, kind)]
     for kind in ("task", "actor", "method")
 ]
@@ -342,7 +342,7 @@ def fields(kind: int, options: Mapping[str, object]) -> dict[str, Any]:
     return made
 
 
-def in_words(options: Mapping[str, Any]) -> str:
+def in_words(options: Options) -> str:
     """The given options in words, for a `repr`: ` with num_cpus=2`."""
     given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
     return f" with {given}" if given else ""

@@ -23,11 +23,12 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from mpi_runtime import config as configuration
 from mpi_runtime.core import published
+from mpi_runtime.core.calls.options import Options
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client, Executing, Executor
 from mpi_runtime.core.client.scope import Inherited, Scope
@@ -50,7 +51,7 @@ _OF_NODE = ("node:", "accelerator_type:")
 """Prefixes of resources that a node has by itself."""
 
 
-def check(options: Mapping[str, Any]) -> None:
+def check(options: Options) -> None:
     """Refuse options of a function that contradict `own_scheduler`."""
     for name in _NOT_WITH:
         if options.get(name):

@@ -44,6 +44,10 @@ _NOT_HERE = {
 _KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "config")
 
 
+Stated = Mapping[str, Any]
+"""A `runtime_env` as a user states it, or with archives in place of paths."""
+
+
 @published("mpi_runtime.runtime_env")
 class RuntimeEnv(dict[str, Any]):
     """A `runtime_env` as a dictionary whose keys are checked when it is made."""
@@ -137,7 +141,7 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
 # The environment of calls.
 
 
-def environment(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, str]:
+def environment(inherited: Inherited, given: Stated) -> dict[str, str]:
     """The environment of calls made here: that of this process, changed by `given`.
 
     Raises:
@@ -153,7 +157,7 @@ def environment(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, str
     return found
 
 
-def portable(given: Mapping[str, object]) -> Mapping[str, Any]:
+def portable(given: Stated) -> Stated:
     """The `runtime_env` in a form that other processes can use: with archives instead of paths."""
     client = current.client_or_none()
     return given if client is None else _packed(client.inherited, given)
@@ -172,7 +176,7 @@ def _know(inherited: Inherited, archive: Archive) -> None:
         inherited.archives[archive.hash] = archive.ref.binary()
 
 
-def _packed(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, Any]:
+def _packed(inherited: Inherited, given: Stated) -> Stated:
     """The `runtime_env` with archives instead of paths and modules."""
     packed, excludes = dict(given), tuple(given.get("excludes") or ())
     if given.get("working_dir") is not None:

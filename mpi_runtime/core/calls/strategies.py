@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mpi_runtime.core import published
 from mpi_runtime.core.calls.labels import check_selector, meets
+from mpi_runtime.core.calls.options import Options
 from mpi_runtime.core.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.core.client.typed_ids import NodeID
 from mpi_runtime.core.driver import running
@@ -196,7 +197,7 @@ def where(name: str, options: Mapping[str, object], request: Request, inherited:
     return Where(spread=strategy == "SPREAD", labels=selector) if selector or strategy == "SPREAD" else None
 
 
-def _strategy_of(options: Mapping[str, Any]) -> Any:
+def _strategy_of(options: Options) -> object:
     """The strategy in options; that of the old options for placement groups, as in Ray; None: that of the caller."""
     strategy, group = options.get("scheduling_strategy"), options.get("placement_group", "default")
     index, captures = options.get("placement_group_bundle_index"), options.get("placement_group_capture_child_tasks")

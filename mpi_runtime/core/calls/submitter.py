@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 class Registered:
     """Registers its spec with the job before the first call, and again after a change of the inherited settings."""
 
-    def __init__(self, code: Code, options: Mapping[str, Any]) -> None:
+    def __init__(self, code: Code, options: option_rules.Options) -> None:
         self._code = code
         self._options = dict(options)
         self._spec: Spec | None = None

@@ -6,7 +6,7 @@ With back-pressure an executor waits until enough items have been consumed befor
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from mpi_runtime.core.client.client import Client
@@ -99,7 +99,7 @@ class Yields:
         feed.begins_to_yield(call.id)
         self._emitting, self._emitted = call.id, 0
 
-    def _first(self, spec: Spec, call: Call, items: Any) -> Written:
+    def _first(self, spec: Spec, call: Call, items: Generator[object, Any, object]) -> Written:
         """Return the first `num_returns` items of a generator. If it raises, each item from there on is the error."""
         values = Written()
         try:
@@ -130,7 +130,7 @@ class Yields:
             refs.append(put_written(self._client, self._results.error_of(call, spec, error)))
         return DynamicObjectRefGenerator(refs)
 
-    def _items(self, spec: Spec, result: Any) -> Iterator[Any]:
+    def _items(self, spec: Spec, result: Any) -> Iterator[object]:
         try:
             return iter(result)
         except TypeError:

@@ -79,7 +79,7 @@ class LastPickler(code_pickler.Pickler):
     dispatch_table = _Reducers(takes_all=True)
 
 
-def _reduce(array: Any) -> object:
+def _reduce(array: object) -> object:
     found = arrays.find(array)
     if found is None:
         return array.__reduce_ex__(5)
@@ -88,7 +88,7 @@ def _reduce(array: Any) -> object:
     return device_array, (found.facts, _place(found.ordinal), pickle.PickleBuffer(bytes_of_it))
 
 
-def resolve(buffers: Sequence[Any]) -> list[object] | None:
+def resolve(buffers: Sequence[memoryview]) -> list[object] | None:
     """Return the buffers beside a pickle, with `OnDevice` for those on a device; None: none is."""
     owners = [raw.obj for raw in buffers]
     if OnDevice not in map(type, owners):
@@ -165,7 +165,7 @@ class _Reader:
         found, self._left = bytes(self._left[:size]), self._left[size:]
         return found
 
-    def readinto(self, target: Any) -> int:
+    def readinto(self, target: memoryview) -> int:
         found, self._left = self._left[: len(target)], self._left[len(target) :]
         target[: len(found)] = found
         return len(found)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -178,7 +178,7 @@ def dumps(value: object, what: str = "the value") -> Serialized:
     return _dumps_plain(value, items) or _dumps_any(value, f"{what} of type {kind.__name__}")
 
 
-def dumps_arguments(args: tuple[object, ...], kwargs: dict[str, Any], what: str) -> Serialized:
+def dumps_arguments(args: tuple[object, ...], kwargs: Mapping[str, object], what: str) -> Serialized:
     """Serialise the arguments of a call; see `dumps`."""
     items = (*args, *kwargs.values()) if kwargs else args
     return _dumps_plain((args, kwargs), items) or _dumps_any((args, kwargs), what)
