@@ -42,6 +42,7 @@ help:
 	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
+	@echo "make faces   the imports for type checkers of modules that load others on first use"
 	@echo "make docs    the documentation as a site, into build/docs"
 	@echo "make images  make the pictures of the documentation again, each of a real run; needs Chromium; ARGS=job for one"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 from mpi_runtime.core import published
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.calls.arguments import pack
-from mpi_runtime.core.calls.options import DEFAULT_MAX_RETRIES
-from mpi_runtime.core.calls.submitter import Submitter
+from mpi_runtime.core.calls.code import Code
+from mpi_runtime.core.calls.options import DEFAULT_MAX_RETRIES, Options
+from mpi_runtime.core.calls.submitter import Submitter, submit_packed
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.object_ref import ObjectRef, note
 from mpi_runtime.core.driver import running
@@ -106,30 +107,56 @@ def open_outcome(outcome: object) -> Any:
     return outcome
 
 
+class Chunked:
+    """A function whose calls are made in chunks."""
+
+    code_attribute = "function"
+
+    def __init__(self, one: Submitter[..., Any], function: Callable[..., Any], options: Options, code: Code) -> None:
+        self.one = one
+        """Submits a call as a task of its own."""
+        self.function = function
+        self.options = options
+        self.code = code
+        self._by_calls: dict[int, Submitter[..., object]] = {}
+
+    def of(self, calls: int) -> Submitter[..., object]:
+        """The function that makes this many calls in one task; 0: as many as fit into its slice of time.
+
+        For the scheduler each is a separate function, with task durations of its own.
+        """
+        known = self._by_calls.get(calls)
+        if known is None:
+            options = {**self.options, "num_returns": 1, "retry_exceptions": False}
+            options |= {name: time_of(self.options.get(name), calls) for name in ("time_limit", "expect")}
+            known = self._by_calls[calls] = Submitter(Runner(self, calls), options)
+        return known
+
+
 # In the executor.
 
 
 class Runner:
     """Makes the calls of a chunk. It replaces the user's function as the code of a task."""
 
-    code_attribute = "function"
+    code_attribute = "chunked"
 
-    def __init__(self, function: Submitter[..., object], calls: int) -> None:
-        self.function = function
+    def __init__(self, chunked: Chunked, calls: int) -> None:
+        self.chunked = chunked
         self.calls = calls
         """The largest number of calls, if all of them run here; else 0."""
-        self.__name__ = function.__name__
-        retries = function._options.get("max_retries")
+        self.__name__ = chunked.one.__name__
+        retries = chunked.options.get("max_retries")
         self.max_retries = DEFAULT_MAX_RETRIES if retries is None else retries
-        wanted = function._options.get("retry_exceptions")
+        wanted = chunked.options.get("retry_exceptions")
         self._retried = tuple(wanted) if isinstance(wanted, (list, tuple)) else (BaseException,) if wanted else ()
         """The classes of errors for which a call is retried."""
 
     def __reduce__(self) -> tuple[object, ...]:
         # Not the function itself: objects in it may change, and other bytes would count as another function.
-        function = self.function
-        options = specs.portable(function._options)
-        return load_chunk, (type(function), function._code.pickled(), options, self.calls)
+        chunked = self.chunked
+        options = specs.portable(chunked.options)
+        return load_chunk, (type(chunked.one), chunked.code.pickled(), options, self.calls)
 
     def __call__(
         self, elements: Elements, star: bool, slice_s: float | None, has_refs: bool
@@ -151,7 +178,7 @@ class Runner:
         if call.attempt:
             return [], self._one_by_one(elements, star)
         elements = list(elements)
-        function = self.function._function
+        function = self.chunked.function
         if has_refs:
             function = _with_values(function)
         outcomes: list[object] = []
@@ -189,7 +216,7 @@ class Runner:
         if not rest or slice_s is None or line.closed:
             return outcomes, []  # closed: this is a forked child, which must leave the rest to its parent
         share = max((clock() - started) / slice_s, size / RESULT_BYTES_MAX)
-        return outcomes, list(submit(self.function, rest, star, slice_s, max(1, int(len(outcomes) / share))))
+        return outcomes, list(submit(self.chunked, rest, star, slice_s, max(1, int(len(outcomes) / share))))
 
     def _again(
         self, function: Callable[..., object], args: tuple[object, ...], error: BaseException
@@ -212,20 +239,21 @@ class Runner:
 
     def _one_by_one(self, elements: Elements, star: bool) -> list[Piece]:
         """Submit each call as a task. One attempt of each may have run already."""
-        client, function = running.client(), self.function
+        client, one = running.client(), self.chunked.one
         pieces = []
         for index, element in enumerate(elements):
-            packed = pack(client, element if star else (element,), {}, function.__name__)
-            pieces.append(Piece(index, 1, function._submit(packed, attempt=1), is_call=True))
+            packed = pack(client, element if star else (element,), {}, one.__name__)
+            pieces.append(Piece(index, 1, submit_packed(one, packed, attempt=1), is_call=True))
         return pieces
 
 
 @published()
 def load_chunk(kind: type[Submitter[..., object]], code: bytes, options: Mapping[str, object], calls: int) -> Runner:
     """Return what a `Runner` was before it was pickled."""
-    function = kind(pickle.loads(code), options)
-    function._code.know(code)
-    return Runner(function, calls)
+    function = pickle.loads(code)
+    known = Code(function, getattr(function, "__name__", ""))
+    known.know(code)
+    return Runner(Chunked(kind(function, options, known), function, options, known), calls)
 
 
 def _with_values(function: Callable[..., object]) -> Callable[..., object]:
@@ -252,9 +280,7 @@ def _carried(value: object) -> tuple[object, int]:
 # Submission: in the caller's process, and in a chunk that submits its remaining calls.
 
 
-def submit(
-    function: Submitter[..., Any], elements: Elements, star: bool, slice_s: float | None, most: int
-) -> Iterator[Piece]:
+def submit(chunked: Chunked, elements: Elements, star: bool, slice_s: float | None, most: int) -> Iterator[Piece]:
     """Submit calls in chunks of at most `most`. Calls that wait for an argument become tasks of their own.
 
     A range is sent as it is, without iterating over it.
@@ -275,25 +301,12 @@ def submit(
             chunk = together[at : at + size]
             if len(chunk) == 1:
                 args: Any = chunk[0] if star else chunk
-                yield Piece(start, 1, function.remote(*args), is_call=True)
+                yield Piece(start, 1, chunked.one.remote(*args), is_call=True)
             else:
-                packed = pack(client, (chunk, star, slice_s, has_refs), {}, function.__name__)
-                ref = of_chunks(function, _rounded(len(chunk), most) if slice_s is None else 0)._submit(packed)
+                packed = pack(client, (chunk, star, slice_s, has_refs), {}, chunked.one.__name__)
+                ref = submit_packed(chunked.of(_rounded(len(chunk), most) if slice_s is None else 0), packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)
-
-
-def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., object]:
-    """The function that makes this many calls in one task; 0: as many as fit into its slice of time.
-
-    For the scheduler each is a separate function, with task durations of its own.
-    """
-    known = function._chunks.get(calls)
-    if known is None:
-        options = {**function._options, "num_returns": 1, "retry_exceptions": False}
-        options |= {name: time_of(function._options.get(name), calls) for name in ("time_limit", "expect")}
-        known = function._chunks[calls] = Submitter(Runner(function, calls), options)
-    return known
 
 
 def _rounded(calls: int, most: int) -> int:

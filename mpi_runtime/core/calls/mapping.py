@@ -13,9 +13,8 @@ from typing import Any, Literal, TypeVar, overload
 from mpi_runtime import errors
 from mpi_runtime.core import published
 from mpi_runtime.core.calls.arguments import Parameters
-from mpi_runtime.core.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
+from mpi_runtime.core.calls.chunks import CALLS_MAX, SLICE_S, Chunked, Failed, Piece, are_open, open_outcome, submit
 from mpi_runtime.core.calls.options import COUNT_MAX, Options
-from mpi_runtime.core.calls.submitter import Submitter
 from mpi_runtime.core.client.interrupts import is_of_handler
 from mpi_runtime.core.driver import running
 from mpi_runtime.errors import remote as remote_errors
@@ -51,19 +50,19 @@ class Results(Sequence[T_co]):
 
     def __init__(
         self,
-        function: Submitter[..., T_co],
-        options: Options,
+        chunked: Chunked,
         parameters: Parameters,
         iterable: Iterable[object],
         chunk: int | Literal["auto"],
         star: bool,
     ) -> None:
-        _check(function.__name__, options, chunk)
+        self._name, options = chunked.one.__name__, chunked.options
+        _check(self._name, options, chunk)
         if options.get("num_ranks"):
             chunk = 1  # each call is one of the whole gang
-        self._function = function
+        self._chunked = chunked
         self._star = star
-        self._elements = _elements(function.__name__, parameters, iterable, star)
+        self._elements = _elements(self._name, parameters, iterable, star)
         self._numbers = iterable if isinstance(iterable, range) and not star else None
         """Of a range: the numbers that are not submitted yet. `_elements` and `_drawn` are not used then."""
         length = len(iterable) if isinstance(iterable, Sized) else math.inf
@@ -163,7 +162,7 @@ class Results(Sequence[T_co]):
 
     def __repr__(self) -> str:
         more = "" if self._is_complete else " and more"
-        return f"<results of {self._submitted} calls{more} of {self._function.__name__}()>"
+        return f"<results of {self._submitted} calls{more} of {self._name}()>"
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
@@ -178,7 +177,7 @@ class Results(Sequence[T_co]):
             self._is_complete = True
             return
         slice_s, is_large = SLICE_S if self._is_auto else None, False
-        for piece in submit(self._function, drawn, self._star, slice_s, self._size):
+        for piece in submit(self._chunked, drawn, self._star, slice_s, self._size):
             self._pieces.append(piece._replace(start=self._submitted))
             self._submitted += piece.calls
             if self._numbers is not None:
@@ -227,7 +226,7 @@ class Results(Sequence[T_co]):
         except Exception as error:
             if type(error) is errors.GetTimeoutError:
                 raise errors.GetTimeoutError(
-                    f"Waited {timeout:g} s for the results of {self._function.__name__}(): result {piece.start} is not "
+                    f"Waited {timeout:g} s for the results of {self._name}(): result {piece.start} is not "
                     "there yet. The calls continue; ask again later, or with a longer timeout."
                 ) from None
             if is_of_handler(error):
@@ -259,7 +258,7 @@ class Results(Sequence[T_co]):
             ended = sum(piece.calls for piece in self._pieces if piece.ref.binary() in values)
             return ended, self._submitted if self._is_complete else None
 
-        return bars.new(f"calls of {self._function.__name__}()", counts)
+        return bars.new(f"calls of {self._name}()", counts)
 
     def _by_completion(self, timeout: float | None, deadline: float) -> Iterator[tuple[int, object]]:
         client, seen, bar = running.client(), 0, self._bar()
@@ -276,7 +275,7 @@ class Results(Sequence[T_co]):
                 flags = client.waiting.wait([piece.ref.binary() for piece in waiting], 1, left)
             if not any(flags):
                 raise errors.GetTimeoutError(
-                    f"Waited {timeout:g} s for the results of {self._function.__name__}(): {len(waiting)} pieces of "
+                    f"Waited {timeout:g} s for the results of {self._name}(): {len(waiting)} pieces of "
                     "the work have not ended yet. The calls continue; ask again later, or with a longer timeout."
                 )
             ready = list(itertools.compress(waiting, flags))

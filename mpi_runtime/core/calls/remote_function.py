@@ -14,6 +14,8 @@ from mpi_runtime.core.calls.submitter import Submitter
 from mpi_runtime.core.client.object_ref import ObjectRef
 
 if TYPE_CHECKING:
+    from mpi_runtime.core.calls.chunks import Chunked
+    from mpi_runtime.core.calls.code import Code
     from mpi_runtime.core.calls.graphs import Node
     from mpi_runtime.core.calls.mapping import Results
     from mpi_runtime.core.calls.signatures import Few, Returning
@@ -31,8 +33,11 @@ class RemoteFunction(Submitter[P, R]):
     `f.remote(...)` submits a call and returns an `ObjectRef` at once.
     """
 
-    def __init__(self, function: Callable[P, R], options: Mapping[str, object]) -> None:
-        super().__init__(function, options)  # it checks the options
+    _in_chunks: Chunked | None = None
+    """Made by the first `map`."""
+
+    def __init__(self, function: Callable[P, R], options: Mapping[str, object], pickled: Code | None = None) -> None:
+        super().__init__(function, options, pickled)  # it checks the options
         if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
             raise ValueError(
                 f"num_returns={options['num_returns']!r} is for functions that yield, which {self.__name__}() does "
@@ -105,9 +110,7 @@ class RemoteFunction(Submitter[P, R]):
             sum(square.map(range(1_000_000)))
             ```
         """
-        from mpi_runtime.core.calls.mapping import Results  # not at the top: most programs do not use it
-
-        return Results(self, self._options, self._parameters, iterable, chunk, star=False)
+        return self._results(iterable, chunk, star=False)
 
     def starmap(self, iterable: Iterable[Iterable[object]], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element, which holds all arguments of the call. Otherwise like `map`.
@@ -117,9 +120,15 @@ class RemoteFunction(Submitter[P, R]):
             power.starmap([(2, 10), (3, 5)]).get()
             ```
         """
+        return self._results(iterable, chunk, star=True)
+
+    def _results(self, iterable: Iterable[object], chunk: int | Literal["auto"], star: bool) -> Results[R]:
+        from mpi_runtime.core.calls.chunks import Chunked  # not at the top: most programs do not use them
         from mpi_runtime.core.calls.mapping import Results
 
-        return Results(self, self._options, self._parameters, iterable, chunk, star=True)
+        if self._in_chunks is None:
+            self._in_chunks = Chunked(self, self._function, self._options, self._code)
+        return Results(self._in_chunks, self._parameters, iterable, chunk, star)
 
     def __repr__(self) -> str:
         usage = f"submit a call with {self._parameters.in_words(f'{self.__name__}.remote')}"

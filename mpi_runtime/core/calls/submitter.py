@@ -76,7 +76,8 @@ class Submitter(Registered, Generic[P, R]):
 
     code_attribute = "_function"
 
-    def __init__(self, function: Callable[P, R], options: Mapping[str, object]) -> None:
+    def __init__(self, function: Callable[P, R], options: Mapping[str, object], pickled: Code | None = None) -> None:
+        """Check the options. `pickled`: the code of the function, if it was pickled before."""
         option_rules.check(options, option_rules.FUNCTION_OPTIONS, "remote functions")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ValueError(
@@ -94,9 +95,7 @@ class Submitter(Registered, Generic[P, R]):
             self._own = own_scheduler
             own_scheduler.check(options)
             code = own_scheduler.Inside(function)
-        super().__init__(Code(code, self.__name__), options)
-        self._chunks: dict[int, Submitter[Any, object]] = {}
-        """See `chunks.py`."""
+        super().__init__(pickled or Code(code, self.__name__), options)
 
     if TYPE_CHECKING:
 
@@ -144,17 +143,6 @@ class Submitter(Registered, Generic[P, R]):
             found = submit(client, call, spec)
             return [found] if spec.by_rank and count == 1 else found
 
-    def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
-        """Submit a call with one return value, after this number of attempts."""
-        client = running.client()
-        spec = self._registered_spec(client)
-        holds = (*packed.holds, *self._holds)
-        call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds, b"", attempt)
-        if spec.code:
-            call.digest = digest_of_arguments(call, packed)
-        ref: ObjectRef[R] = submit(client, call, spec)
-        return ref
-
     @functools.cached_property
     def _parameters(self) -> Parameters:
         known = Parameters.of(self._function)
@@ -171,3 +159,15 @@ class Submitter(Registered, Generic[P, R]):
                 code = self._code.pickled()
             self._own.check_no_refs(self.__name__, "its code refers to", found)
         return specs.task_spec(self.__name__, code, self._options, where, is_generator, environment, digest)
+
+
+def submit_packed(function: Submitter[..., R], packed: Packed, attempt: int = 0) -> ObjectRef[R]:
+    """Submit a call with one return value, after this number of attempts."""
+    client = running.client()
+    spec = function._registered_spec(client)
+    holds = (*packed.holds, *function._holds)
+    call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds, b"", attempt)
+    if spec.code:
+        call.digest = digest_of_arguments(call, packed)
+    ref: ObjectRef[R] = submit(client, call, spec)
+    return ref
