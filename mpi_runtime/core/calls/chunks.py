@@ -24,7 +24,7 @@ from mpi_runtime.core.calls import specs
 from mpi_runtime.core.calls.arguments import pack
 from mpi_runtime.core.calls.code import Code
 from mpi_runtime.core.calls.options import DEFAULT_MAX_RETRIES, Options
-from mpi_runtime.core.calls.submitter import Submitter, submit_packed
+from mpi_runtime.core.calls.submitter import Submitter, name_of, submit_packed
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.object_ref import ObjectRef, note
 from mpi_runtime.core.driver import running
@@ -112,10 +112,13 @@ class Chunked:
 
     code_attribute = "function"
 
-    def __init__(self, one: Submitter[..., Any], function: Callable[..., Any], options: Options, code: Code) -> None:
+    def __init__(
+        self, one: Submitter[..., Any], function: Callable[..., Any], name: str, options: Options, code: Code
+    ) -> None:
         self.one = one
         """Submits a call as a task of its own."""
         self.function = function
+        self.name = name
         self.options = options
         self.code = code
         self._by_calls: dict[int, Submitter[..., object]] = {}
@@ -145,7 +148,7 @@ class Runner:
         self.chunked = chunked
         self.calls = calls
         """The largest number of calls, if all of them run here; else 0."""
-        self.__name__ = chunked.one.__name__
+        self.__name__ = chunked.name
         retries = chunked.options.get("max_retries")
         self.max_retries = DEFAULT_MAX_RETRIES if retries is None else retries
         wanted = chunked.options.get("retry_exceptions")
@@ -239,11 +242,11 @@ class Runner:
 
     def _one_by_one(self, elements: Elements, star: bool) -> list[Piece]:
         """Submit each call as a task. One attempt of each may have run already."""
-        client, one = running.client(), self.chunked.one
+        client, chunked = running.client(), self.chunked
         pieces = []
         for index, element in enumerate(elements):
-            packed = pack(client, element if star else (element,), {}, one.__name__)
-            pieces.append(Piece(index, 1, submit_packed(one, packed, attempt=1), is_call=True))
+            packed = pack(client, element if star else (element,), {}, chunked.name)
+            pieces.append(Piece(index, 1, submit_packed(chunked.one, packed, attempt=1), is_call=True))
         return pieces
 
 
@@ -251,9 +254,10 @@ class Runner:
 def load_chunk(kind: type[Submitter[..., object]], code: bytes, options: Mapping[str, object], calls: int) -> Runner:
     """Return what a `Runner` was before it was pickled."""
     function = pickle.loads(code)
-    known = Code(function, getattr(function, "__name__", ""))
+    name = name_of(function)
+    known = Code(function, name)
     known.know(code)
-    return Runner(Chunked(kind(function, options, known), function, options, known), calls)
+    return Runner(Chunked(kind(function, options, known), function, name, options, known), calls)
 
 
 def _with_values(function: Callable[..., object]) -> Callable[..., object]:
@@ -303,7 +307,7 @@ def submit(chunked: Chunked, elements: Elements, star: bool, slice_s: float | No
                 args: Any = chunk[0] if star else chunk
                 yield Piece(start, 1, chunked.one.remote(*args), is_call=True)
             else:
-                packed = pack(client, (chunk, star, slice_s, has_refs), {}, chunked.one.__name__)
+                packed = pack(client, (chunk, star, slice_s, has_refs), {}, chunked.name)
                 ref = submit_packed(chunked.of(_rounded(len(chunk), most) if slice_s is None else 0), packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)

@@ -56,7 +56,7 @@ class Results(Sequence[T_co]):
         chunk: int | Literal["auto"],
         star: bool,
     ) -> None:
-        self._name, options = chunked.one.__name__, chunked.options
+        self._name, options = chunked.name, chunked.options
         _check(self._name, options, chunk)
         if options.get("num_ranks"):
             chunk = 1  # each call is one of the whole gang

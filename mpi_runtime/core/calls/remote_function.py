@@ -40,7 +40,7 @@ class RemoteFunction(Submitter[P, R]):
         super().__init__(function, options, pickled)  # it checks the options
         if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
             raise ValueError(
-                f"num_returns={options['num_returns']!r} is for functions that yield, which {self.__name__}() does "
+                f"num_returns={options['num_returns']!r} is for functions that yield, which {self._name}() does "
                 "not. Use a number of return values."
             )
         functools.update_wrapper(self, function, updated=())
@@ -48,8 +48,8 @@ class RemoteFunction(Submitter[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
         """Raise `TypeError`, which shows the right form."""
         raise TypeError(
-            f"Remote functions cannot be called directly. Instead of running '{self.__name__}()', "
-            f"write '{self.__name__}.remote()'."
+            f"Remote functions cannot be called directly. Instead of running '{self._name}()', "
+            f"write '{self._name}.remote()'."
         )
 
     @overload
@@ -127,12 +127,12 @@ class RemoteFunction(Submitter[P, R]):
         from mpi_runtime.core.calls.mapping import Results
 
         if self._in_chunks is None:
-            self._in_chunks = Chunked(self, self._function, self._options, self._code)
+            self._in_chunks = Chunked(self, self._function, self._name, self._options, self._code)
         return Results(self._in_chunks, self._parameters, iterable, chunk, star)
 
     def __repr__(self) -> str:
-        usage = f"submit a call with {self._parameters.in_words(f'{self.__name__}.remote')}"
-        return f"<remote function {self.__name__}{option_rules.in_words(self._options)}: {usage}>"
+        usage = f"submit a call with {self._parameters.in_words(f'{self._name}.remote')}"
+        return f"<remote function {self._name}{option_rules.in_words(self._options)}: {usage}>"
 
     def __reduce__(self) -> tuple[object, ...]:
         return RemoteFunction, (self._function, specs.portable(self._options))

@@ -85,7 +85,7 @@ class Submitter(Registered, Generic[P, R]):
             )
         option_rules.check_gang(options, inspect.isgeneratorfunction(function))
         self._function = function
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self._name = name_of(function)
         self._own: ModuleType | None = None
         """The module `own_scheduler`, if each call brings its own scheduler."""
         code: object = function
@@ -95,7 +95,7 @@ class Submitter(Registered, Generic[P, R]):
             self._own = own_scheduler
             own_scheduler.check(options)
             code = own_scheduler.Inside(function)
-        super().__init__(pickled or Code(code, self.__name__), options)
+        super().__init__(pickled or Code(code, self._name), options)
 
     if TYPE_CHECKING:
 
@@ -119,16 +119,16 @@ class Submitter(Registered, Generic[P, R]):
             """
             parameters = self._parameters
             if kwargs or not parameters.least <= len(args) <= parameters.most:
-                parameters.check(args, kwargs, self.__name__)
+                parameters.check(args, kwargs, self._name)
             client = current._client or running.client()
             spec, inherited = self._spec, client.inherited
             if spec is None or inherited is not self._inherited or inherited.where is not self._where:
                 spec = self._registered_spec(client)
             count = spec.num_returns
             if args or kwargs:
-                packed = pack(client, args, kwargs, self.__name__, spec.ranks)
+                packed = pack(client, args, kwargs, self._name, spec.ranks)
                 if self._own is not None:
-                    self._own.check_no_refs(self.__name__, "its arguments hold", packed.holds)
+                    self._own.check_no_refs(self._name, "its arguments hold", packed.holds)
                 call = Call(client.scopes.next_ids(count), spec.id, packed.payload, packed.arguments, packed.holds)
             else:
                 packed = NOTHING
@@ -146,7 +146,7 @@ class Submitter(Registered, Generic[P, R]):
     @functools.cached_property
     def _parameters(self) -> Parameters:
         known = Parameters.of(self._function)
-        return known.without_first(self.__name__) if self._options.get("num_ranks") else known
+        return known.without_first(self._name) if self._options.get("num_ranks") else known
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         is_generator = inspect.isgeneratorfunction(self._function)
@@ -154,11 +154,17 @@ class Submitter(Registered, Generic[P, R]):
         if self._own is None:
             code = self._code.pickled()
         else:
-            environment = self._own.environment(environment, self.__name__)
+            environment = self._own.environment(environment, self._name)
             with Collecting() as found:
                 code = self._code.pickled()
-            self._own.check_no_refs(self.__name__, "its code refers to", found)
-        return specs.task_spec(self.__name__, code, self._options, where, is_generator, environment, digest)
+            self._own.check_no_refs(self._name, "its code refers to", found)
+        return specs.task_spec(self._name, code, self._options, where, is_generator, environment, digest)
+
+
+def name_of(function: object) -> str:
+    """The name of a function in messages; that of its class if it has none, as a partial."""
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name
 
 
 def submit_packed(function: Submitter[..., R], packed: Packed, attempt: int = 0) -> ObjectRef[R]:

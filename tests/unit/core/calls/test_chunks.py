@@ -12,7 +12,7 @@ def fit(number: int) -> int:
 
 def chunked(**options: float) -> chunks.Chunked:
     one = RemoteFunction(fit, options)
-    return chunks.Chunked(one, fit, options, one._code)
+    return chunks.Chunked(one, fit, "fit", options, one._code)
 
 
 @pytest.mark.parametrize("name", ["time_limit", "expect"])
