@@ -26,7 +26,7 @@ INSTALL := -m pip install --disable-pip-version-check -qq --config-settings edit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-torch test-rl test-snakemake bare device as-ray ray-docs check lint format-check types simulation wheel-content docs wheel bench mutants matrix install install-more clean
+.PHONY: help demo images quick test by-mpi test-tune test-torch test-rl test-snakemake bare device as-ray ray-docs check lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -42,6 +42,7 @@ help:
 	@echo "make bare    what a plain installation can do, which has no optional library"
 	@echo "make device  what only a GPU can show, in ten minutes, into build/device.json; WHEELS=folder where there is no network"
 	@echo "make check   lint, format, types, simulation seeds, the content of the wheel, the documentation"
+	@echo "make faces   the imports for type checkers of modules that load others on first use"
 	@echo "make docs    the documentation as a site, into build/docs"
 	@echo "make images  make the pictures of the documentation again, each of a real run; needs Chromium; ARGS=job for one"
 	@echo "make wheel   build it into dist/ and try it in a fresh environment"
@@ -138,6 +139,10 @@ format-check: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(RUN) -m mypy
 	$(RUN) -m pyright --pythonpath $(RUN) mpi_runtime/cli mpi_runtime/slurm
+
+# The imports of faces from which type checkers learn the names that a running program loads on first use.
+faces: $(VENV)/.installed-dev
+	$(RUN) -m tests.rules.faces
 
 wheel-content: $(VENV)/.installed-dev
 	$(RUN) -m pytest -q tests/rules/test_wheel.py

@@ -9,6 +9,7 @@ from importlib import import_module
 from shlex import quote
 from typing import Any, NamedTuple
 
+from mpi_runtime.batch.cli.control import control_parser
 from mpi_runtime.cli.main import VERBS
 
 SHELLS = ("bash", "zsh", "fish")
@@ -46,6 +47,13 @@ class Verb(NamedTuple):
 
 def completion(words: Sequence[str]) -> int:
     """Print the script for a shell."""
+    shell = completion_parser().parse_args(words).shell
+    print({"bash": bash, "zsh": zsh, "fish": fish}[shell](list(verbs())), end="")
+    return 0
+
+
+def completion_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime completion`."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime completion",
         description="Print a script with which a shell completes mpi-runtime. bash: put "
@@ -53,57 +61,26 @@ def completion(words: Sequence[str]) -> int:
         "~/.zshrc, after compinit; fish: mpi-runtime completion fish > ~/.config/fish/completions/mpi-runtime.fish",
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell")
-    shell = parser.parse_args(words).shell
-    print({"bash": bash, "zsh": zsh, "fish": fish}[shell](list(verbs())), end="")
-    return 0
+    return parser
 
 
 # The parsers of all verbs.
 
 
-class _FoundError(Exception):
-    """A verb is about to read its words with this parser."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        super().__init__()
-        self.parser = parser
-
-
-def _parser_of(function: Callable[[Sequence[str]], int], words: Sequence[str]) -> argparse.ArgumentParser | None:
-    """The parser with which a verb would read these words; None: it has none."""
-
-    def found(self: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        raise _FoundError(self)
-
-    own = argparse.ArgumentParser.parse_args
-    argparse.ArgumentParser.parse_args = found  # type: ignore[assignment, method-assign]
-    try:
-        function(words)
-    except _FoundError as error:
-        return error.parser
-    finally:
-        argparse.ArgumentParser.parse_args = own  # type: ignore[method-assign]
-    return None
-
-
 def verbs() -> Iterator[Verb]:
     """All verbs, and those below them."""
     for name, (place, what) in VERBS.items():
-        module, _, function = place.partition(":")
-        call = getattr(import_module(module), function)
-        parser = _parser_of(call, [])
-        below = _below(_parser_of(call, ["list"]) if name == "batch" else parser)
-        if parser is not None:
-            own = _verb(name, what, parser, tuple(below))
-            yield own._replace(positional=FILES) if name in _WITH_PROGRAM else own
+        parser = getattr(import_module(place.partition(":")[0]), f"{name}_parser")()
+        below = _below(control_parser() if name == "batch" else parser)
+        own = _verb(name, what, parser, tuple(below))
+        yield own._replace(positional=FILES) if name in _WITH_PROGRAM else own
         for word, one in below.items():
             yield _verb(f"{name} {word}", one.description or "", one)
 
 
-def _below(parser: argparse.ArgumentParser | None) -> dict[str, argparse.ArgumentParser]:
+def _below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The verbs below a parser."""
-    actions = parser._actions if parser is not None else []
-    for action in actions:
+    for action in parser._actions:
         if isinstance(action, _SubParsers):
             found: Any = action.choices  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             return dict(found)

@@ -61,16 +61,7 @@ _OF_DEVELOPERS = r"extra == .(dev|docs|as-ray|tune-tests|torch-tests|rl-tests)\b
 
 def doctor(words: Sequence[str]) -> int:
     """Examine the launch. Return 1 if there is a problem, else 0."""
-    parser = argparse.ArgumentParser(
-        prog="mpi-runtime doctor",
-        description="Start it in place of a program, with the same launch command. It shows what each rank sees, what "
-        "is wrong with the launch, and how to fix it.",
-    )
-    parser.add_argument(
-        "--report", action="store_true", help="print versions, MPI, limits and settings, to paste into a problem report"
-    )
-    add_json(parser)
-    asked = parser.parse_args(words)
+    asked = doctor_parser().parse_args(words)
     launch = detect(config.environment())
     if asked.report:
         if not launch.rank:
@@ -112,6 +103,20 @@ def doctor(words: Sequence[str]) -> int:
             transport.send(rank, b"done")  # last: ranks that end may keep all CPUs busy
     transport.close(clean=True)
     return code
+
+
+def doctor_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime doctor`."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime doctor",
+        description="Start it in place of a program, with the same launch command. It shows what each rank sees, what "
+        "is wrong with the launch, and how to fix it.",
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="print versions, MPI, limits and settings, to paste into a problem report"
+    )
+    add_json(parser)
+    return parser
 
 
 def _refuse(is_first: bool, problem: str) -> int:

@@ -27,11 +27,7 @@ _DISTANCES = {0: "SAME", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
 def gpus(words: Sequence[str]) -> int:
     """Print the GPUs. Return 1 if there is a driver that does not answer, else 0."""
-    parser = argparse.ArgumentParser(
-        prog="mpi-runtime gpus", description="Show the GPUs that a rank started here, in this environment, would use."
-    )
-    add_json(parser)
-    options = parser.parse_args(words)
+    options = gpus_parser().parse_args(words)
     found = Gpus(Finder(sys.path), LIMIT_S, None, detect(environment()).kind)
     report = found.report
     if options.json:
@@ -41,6 +37,15 @@ def gpus(words: Sequence[str]) -> int:
     for problem in (*report.problems, *filter(None, [report.error])):
         print(f"mpi-runtime gpus: {problem}.", file=sys.stderr)
     return 1 if report.error else 0
+
+
+def gpus_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime gpus`."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime gpus", description="Show the GPUs that a rank started here, in this environment, would use."
+    )
+    add_json(parser)
+    return parser
 
 
 def as_facts(found: Gpus) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """The verb `journal`: shows, verifies and compacts a journal."""
 
 import time
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,13 +12,18 @@ from mpi_runtime.files import claim
 from mpi_runtime.files.segments import Began, Noted
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.scheduler.protocol.events import Kept
-from mpi_runtime.show.command_line import on_directory, print_json
+from mpi_runtime.show.command_line import directory_parser, on_directory, print_json
 
 
 def run(words: Sequence[str]) -> int:
     """Run a verb. Return 1 if `verify` has found damage."""
+    return on_directory(journal_parser(), words, VERBS)
+
+
+def journal_parser() -> ArgumentParser:
+    """The arguments of `mpi-runtime journal`."""
     about = "Show a journal, the directory of init(journal=...). Jobs write it, and it can be deleted."
-    return on_directory("journal", words, about, VERBS, "of the journal", silent=["compact"])
+    return directory_parser("journal", about, VERBS, "of the journal", silent=["compact"])
 
 
 def show_runs(directory: Path, as_json: bool) -> int:

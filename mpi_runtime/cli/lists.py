@@ -54,13 +54,7 @@ PAUSE_S = 0.5
 
 def list_(words: Sequence[str]) -> int:
     """Print a list, and return the exit code."""
-    parser = _parser(
-        "list", "List the actors, calls, objects, nodes or placement groups of a running job: at most 200."
-    )
-    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
-    add_job(parser)
-    parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
-    options = parser.parse_args(words)
+    options = list_parser().parse_args(words)
     question, names = KINDS[options.kind]
     found = _ask(inspecting.chosen(options.job, f"list {options.kind}"), question)
     entries = dictionaries(found.rows)
@@ -73,6 +67,17 @@ def list_(words: Sequence[str]) -> int:
     hidden = found.count - len(rows)
     print(f"and {count(hidden)} more" if hidden > 0 else plural(len(rows), options.kind[:-1]))
     return 0
+
+
+def list_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime list`."""
+    parser = _parser(
+        "list", "List the actors, calls, objects, nodes or placement groups of a running job: at most 200."
+    )
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    add_job(parser)
+    parser.add_argument("--json", action="store_true", help="print the entries as JSON, with all fields and whole ids")
+    return parser
 
 
 def _text(name: str, value: Any) -> str:
@@ -94,11 +99,7 @@ def _text(name: str, value: Any) -> str:
 
 def logs(words: Sequence[str]) -> int:
     """Print the last lines of output, and return the exit code."""
-    parser = _parser("logs", "Print the last lines of output of a running job, with the call and rank that wrote them.")
-    add_job(parser)
-    parser.add_argument("--follow", "-f", action="store_true", help="and new lines, until the job ends")
-    parser.add_argument("--grep", default="", metavar="TEXT", help="only lines with this text, or of this call or rank")
-    options = parser.parse_args(words)
+    options = logs_parser().parse_args(words)
     pid, number = inspecting.chosen(options.job, "logs"), 0
     while (found := inspecting.ask(pid, Output(number))) is not None:
         for line in reversed(lines_of(found.pieces)):
@@ -114,14 +115,18 @@ def logs(words: Sequence[str]) -> int:
     raise inspecting.gone(pid)
 
 
+def logs_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime logs`."""
+    parser = _parser("logs", "Print the last lines of output of a running job, with the call and rank that wrote them.")
+    add_job(parser)
+    parser.add_argument("--follow", "-f", action="store_true", help="and new lines, until the job ends")
+    parser.add_argument("--grep", default="", metavar="TEXT", help="only lines with this text, or of this call or rank")
+    return parser
+
+
 def stack(words: Sequence[str]) -> int:
     """Print stacks, and return the exit code."""
-    parser = _parser(
-        "stack", "Print the stacks of the processes that run calls, or of one of them, on all hosts. Needs py-spy."
-    )
-    add_job(parser)
-    parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
-    options = parser.parse_args(words)
+    options = stack_parser().parse_args(words)
     job = inspecting.chosen(options.job, "stack")
     glance = _ask(job, Glance())
     busy = {(one.host, one.pid): one for one in glance.running if options.pid in (None, one.pid)}
@@ -138,18 +143,19 @@ def stack(words: Sequence[str]) -> int:
     return 0
 
 
-def timeline(words: Sequence[str]) -> int:
-    """Write the timeline, and return the exit code."""
+def stack_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime stack`."""
     parser = _parser(
-        "timeline",
-        "Write when and where the calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the "
-        "last 100 000 that have ended, with copies and spills of large values, as ray.timeline() in the program does.",
+        "stack", "Print the stacks of the processes that run calls, or of one of them, on all hosts. Needs py-spy."
     )
     add_job(parser)
-    parser.add_argument(
-        "-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it"
-    )
-    options = parser.parse_args(words)
+    parser.add_argument("--pid", type=int, help="only this process; `mpi-runtime top` lists them")
+    return parser
+
+
+def timeline(words: Sequence[str]) -> int:
+    """Write the timeline, and return the exit code."""
+    options = timeline_parser().parse_args(words)
     pid = inspecting.chosen(options.job, "timeline")
     found = _ask(pid, RunsFrom(0))
     runs = found.runs
@@ -169,6 +175,20 @@ def timeline(words: Sequence[str]) -> int:
         raise LaunchError(f"{options.output} cannot be written: {error.strerror}") from error
     print(f"{options.output}: {len(runs)} calls", file=sys.stderr)
     return 0
+
+
+def timeline_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime timeline`."""
+    parser = _parser(
+        "timeline",
+        "Write when and where the calls of a running job ran, for https://ui.perfetto.dev and chrome://tracing: the "
+        "last 100 000 that have ended, with copies and spills of large values, as ray.timeline() in the program does.",
+    )
+    add_job(parser)
+    parser.add_argument(
+        "-o", "--output", default="timeline.json", metavar="FILE", help="default: timeline.json; - prints it"
+    )
+    return parser
 
 
 def _ask(pid: int, question: Question[A]) -> A:

@@ -3,6 +3,8 @@
 The module of a verb is imported only when the verb is called.
 """
 
+from __future__ import annotations
+
 import codecs
 import io
 import os
@@ -11,12 +13,16 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.show.writing import is_full
 
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
 VERBS = {
-    # verb: (where its function is, what it does)
+    # verb: (where its function is, what it does). Beside the function is its parser, `run_parser` of the verb `run`.
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the installed MPI"),
     "batch": ("mpi_runtime.batch.cli.main:batch", "run the shell commands of a file, within the resources of the job"),
     "whatif": ("mpi_runtime.whatif.cli:whatif", "estimate how long a batch or a job would take on other nodes"),
@@ -138,15 +144,12 @@ def advice(word: str) -> str:
 
 def version(words: Sequence[str]) -> int:
     """Print the versions for a problem report."""
-    import argparse  # none of these at the top: they load 44 modules, and each worker imports this file
-    from importlib import metadata
+    from importlib import metadata  # none of these at the top: they load 44 modules, and each worker imports this file
 
     from mpi_runtime.core.host.mpiexec import find_launcher
-    from mpi_runtime.show.command_line import add_json, print_json
+    from mpi_runtime.show.command_line import print_json
 
-    parser = argparse.ArgumentParser(prog="mpi-runtime version", description="Show versions and the MPI launcher.")
-    add_json(parser)
-    as_json = parser.parse_args(words).json
+    as_json = version_parser().parse_args(words).json
     try:
         own = metadata.version("mpi-runtime")
     except metadata.PackageNotFoundError:
@@ -161,6 +164,17 @@ def version(words: Sequence[str]) -> int:
     print(f"Python {sys.version.split()[0]} ({sys.executable})")
     print(f"{launcher.version} ({launcher.path})" if launcher else "no MPI launcher found")
     return 0
+
+
+def version_parser() -> ArgumentParser:
+    """The arguments of `mpi-runtime version`."""
+    from argparse import ArgumentParser
+
+    from mpi_runtime.show.command_line import add_json
+
+    parser = ArgumentParser(prog="mpi-runtime version", description="Show versions and the MPI launcher.")
+    add_json(parser)
+    return parser
 
 
 if __name__ == "__main__":

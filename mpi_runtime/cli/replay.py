@@ -12,12 +12,7 @@ from mpi_runtime.scheduler.recording import NotARecordingError, Recording, repla
 
 def run(words: Sequence[str]) -> int:
     """Replay recordings. Return 0 if all decisions are the same, 1 if one differs, 2 if a recording cannot be read."""
-    parser = argparse.ArgumentParser(
-        prog="mpi-runtime replay",
-        description="Replay recordings of jobs, made with MPI_RUNTIME_RECORD=FILE, and compare all decisions.",
-    )
-    parser.add_argument("file", nargs="+", type=Path)
-    return max(_replay(path) for path in parser.parse_args(words).file)
+    return max(_replay(path) for path in replay_parser().parse_args(words).file)
 
 
 def _replay(path: Path) -> int:
@@ -35,3 +30,13 @@ def _replay(path: Path) -> int:
     if outcome.error is not None:
         traceback.print_exception(outcome.error)
     return int(bool(outcome.difference) or outcome.error is not None)
+
+
+def replay_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime replay`."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime replay",
+        description="Replay recordings of jobs, made with MPI_RUNTIME_RECORD=FILE, and compare all decisions.",
+    )
+    parser.add_argument("file", nargs="+", type=Path)
+    return parser

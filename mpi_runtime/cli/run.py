@@ -34,7 +34,7 @@ _PROGRAM_BEGINS = ("-m", "-c", "-", "--")
 def run(words: Sequence[str]) -> int:
     """Start the program. This process becomes the launcher, or watches it."""
     own, program = split(words)
-    options = _parser().parse_args(own)
+    options = run_parser().parse_args(own)
     check_ranks(options.ranks)
     if options.restarts < 0:
         raise LaunchError(f"--restarts must be 0 or more, not {options.restarts}")
@@ -167,7 +167,8 @@ def _python_options(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:index], words[index:]
 
 
-def _parser() -> argparse.ArgumentParser:
+def run_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime run`."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime run",
         usage="mpi-runtime run [-n N] [options] (app.py | -m module | -c code | -) [arguments]",

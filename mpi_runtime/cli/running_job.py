@@ -25,7 +25,7 @@ ERRORS = 5
 
 def top(words: Sequence[str]) -> int:
     """Show a running job, and return the exit code."""
-    options = _parser().parse_args(words)
+    options = top_parser().parse_args(words)
     job = Watching(inspecting.chosen(options.job, "top"))
     if options.watch and sys.stdout.isatty() and sys.stdin.isatty() and find_spec("rich") is not None:
         from mpi_runtime.cli import top_screen  # not at the top: it needs rich
@@ -122,7 +122,8 @@ def _used(what: str, total: dict[str, float], free: dict[str, float]) -> str:
     return f"{used:g} of {whole:g} {what}{'s' if what in ('CPU', 'GPU') else ''} in use"
 
 
-def _parser() -> argparse.ArgumentParser:
+def top_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime top`."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime top",
         description="Show a running job of this user: functions with their progress, running calls, actors, errors, "

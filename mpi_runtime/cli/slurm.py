@@ -58,7 +58,7 @@ def submit(words: Sequence[str]) -> int:
     own, program = split(words, [flag for flags in _WITH_VALUE for flag in flags])
     if program and program[0] == "doctor" and not os.path.exists("doctor"):
         own, program = [*own, "--doctor"], program[1:]
-    given = vars(_submit_parser().parse_args(own))
+    given = vars(submit_parser().parse_args(own))
     options: dict[str, Any] = {name: value for name, value in given.items() if name not in _OWN}
     if options["nodes"] is not None and options["nodes"].isdecimal():
         options["nodes"] = int(options["nodes"])
@@ -119,21 +119,18 @@ def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequen
 
 def _note_jobs(words: Sequence[str], found: Sequence[str]) -> None:
     from mpi_runtime.batch.cli.main import directory_of
-    from mpi_runtime.batch.cli.options import parser
+    from mpi_runtime.batch.cli.options import batch_parser
     from mpi_runtime.batch.history import submitted  # not at the top: these load the whole package
 
     try:
-        submitted.note(directory_of(parser().parse_args(words)), found)
+        submitted.note(directory_of(batch_parser().parse_args(words)), found)
     except (OSError, JournalError) as error:
         print(f"mpi-runtime submit: when the batch ends, jobs that still wait stay queued: {error}", file=sys.stderr)
 
 
 def status(words: Sequence[str]) -> int:
     """Print the status of jobs. Return 0, or 2 if one of them is not known."""
-    parser = argparse.ArgumentParser(prog="mpi-runtime status", description="Show the status of Slurm jobs.")
-    parser.add_argument("jobs", nargs="+", metavar="JOB", help="the id of a job")
-    add_json(parser)
-    options = parser.parse_args(words)
+    options = status_parser().parse_args(words)
     code = 0
     all_found: list[jobs.Status] = []
     for job in options.jobs:
@@ -152,22 +149,42 @@ def status(words: Sequence[str]) -> int:
     return code
 
 
+def status_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime status`."""
+    parser = argparse.ArgumentParser(prog="mpi-runtime status", description="Show the status of Slurm jobs.")
+    parser.add_argument("jobs", nargs="+", metavar="JOB", help="the id of a job")
+    add_json(parser)
+    return parser
+
+
 def template(words: Sequence[str]) -> int:
     """Print the batch script of this name; without a name, the list of scripts."""
-    folder = resources.files("mpi_runtime.slurm") / "templates"
-    texts = {one.name.removesuffix(".sbatch"): one.read_text() for one in folder.iterdir()}
-    parser = argparse.ArgumentParser(
-        prog="mpi-runtime template",
-        description="Print a batch script for Slurm to start from: mpi-runtime template rank_per_node > job.sbatch",
-    )
-    parser.add_argument("name", nargs="?", choices=sorted(texts), help="which script; without it: the list of scripts")
-    name = parser.parse_args(words).name
+    texts = _templates()
+    name = template_parser().parse_args(words).name
     if name is not None:
         print(texts[name], end="")
         return 0
     for name, text in sorted(texts.items()):
         print(f"{name:15} {text.splitlines()[1].removeprefix('# ')}")
     return 0
+
+
+def _templates() -> dict[str, str]:
+    """The batch scripts, by name."""
+    folder = resources.files("mpi_runtime.slurm") / "templates"
+    return {one.name.removesuffix(".sbatch"): one.read_text() for one in folder.iterdir()}
+
+
+def template_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime template`."""
+    parser = argparse.ArgumentParser(
+        prog="mpi-runtime template",
+        description="Print a batch script for Slurm to start from: mpi-runtime template rank_per_node > job.sbatch",
+    )
+    parser.add_argument(
+        "name", nargs="?", choices=sorted(_templates()), help="which script; without it: the list of scripts"
+    )
+    return parser
 
 
 def _follow(job: str) -> int:
@@ -182,7 +199,8 @@ def _follow(job: str) -> int:
         return _NOBODY_READS
 
 
-def _submit_parser() -> argparse.ArgumentParser:
+def submit_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime submit`."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime submit",
         usage="mpi-runtime submit [options] (app.py | -m module | --doctor | --batch FILE) [arguments]",

@@ -30,7 +30,7 @@ from mpi_runtime.tune.show import page as search_page
 
 def view(words: Sequence[str]) -> int:
     """Serve the page, and return the exit code."""
-    options = _parser().parse_args(words)
+    options = view_parser().parse_args(words)
     source = _source(options.job)
     if options.metrics:
         source.sample()
@@ -174,7 +174,8 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def _parser() -> argparse.ArgumentParser:
+def view_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime view`."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime view",
         description="Show a running job in a browser: what it is doing, what waits and why, what failed, when it is "

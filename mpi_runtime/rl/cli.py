@@ -33,6 +33,17 @@ NEAR_END_S = 60.0
 
 def run(words: Sequence[str]) -> int:
     """Run a verb of `mpi-runtime rl`."""
+    chosen = rl_parser().parse_args(words)
+    try:
+        return train(chosen) if chosen.verb == "train" else rollout(chosen)
+    except ImportError as error:
+        raise LaunchError(f"{error}. The extra `rl` has what this verb needs: torch and gymnasium") from error
+    except (CheckpointError, EnvError, SamplerError) as error:
+        raise LaunchError(str(error)) from error
+
+
+def rl_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime rl`."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime rl", description="Train an algorithm of reinforcement learning, and run its episodes."
     )
@@ -41,13 +52,7 @@ def run(words: Sequence[str]) -> int:
     for name in ("rollout", "evaluate"):
         what = "run episodes of a checkpoint, and print their returns"
         _add_rollout(verbs.add_parser(name, help=what, description=f"{what.capitalize()}."))
-    chosen = parser.parse_args(words)
-    try:
-        return train(chosen) if chosen.verb == "train" else rollout(chosen)
-    except ImportError as error:
-        raise LaunchError(f"{error}. The extra `rl` has what this verb needs: torch and gymnasium") from error
-    except (CheckpointError, EnvError, SamplerError) as error:
-        raise LaunchError(str(error)) from error
+    return parser
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:

@@ -43,18 +43,14 @@ def process_id(text: str) -> int:
     return int(text)
 
 
-def on_directory(
-    verb: str,
-    words: Sequence[str],
-    about: str,
-    verbs: Mapping[str, tuple[Callable[[Path, bool], int], str]],
-    help: str,
-    silent: Sequence[str] = (),
-) -> int:
-    """Run one of the verbs below a verb and return its exit code.
+VerbsOnDirectory = Mapping[str, tuple[Callable[[Path, bool], int], str]]
+"""By name: a function that takes a directory, and whether it prints JSON; what it does."""
 
-    Each takes a directory, and whether it prints JSON; those that are `silent` never do.
-    """
+
+def directory_parser(
+    verb: str, about: str, verbs: VerbsOnDirectory, help: str, silent: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """The arguments of a verb with verbs below it, each on a directory. Those that are `silent` print no JSON."""
     parser = argparse.ArgumentParser(prog=f"mpi-runtime {verb}", description=about)
     choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for name, (_, what) in verbs.items():
@@ -62,6 +58,11 @@ def on_directory(
         one.add_argument("directory", type=Path, metavar="DIR", help=help)
         if name not in silent:
             add_json(one)
+    return parser
+
+
+def on_directory(parser: argparse.ArgumentParser, words: Sequence[str], verbs: VerbsOnDirectory) -> int:
+    """Run one of the verbs below a verb and return its exit code. `parser`: its `directory_parser`."""
     chosen = parser.parse_args(words)
     try:
         return verbs[chosen.verb][0](chosen.directory, getattr(chosen, "json", False))

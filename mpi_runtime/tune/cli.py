@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files.claim import living_owner_of
-from mpi_runtime.show.command_line import on_directory, print_json
+from mpi_runtime.show.command_line import directory_parser, on_directory, print_json
 from mpi_runtime.show.numbers import plural
 
 if TYPE_CHECKING:
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
 def run(words: Sequence[str]) -> int:
     """Run a verb."""
+    return on_directory(tune_parser(), words, VERBS)
+
+
+def tune_parser() -> ArgumentParser:
+    """The arguments of `mpi-runtime tune`."""
     about = "Show experiments, the directories of mpi_runtime.tune, also while they run, and resume them."
-    return on_directory(
-        "tune", words, about, VERBS, "of an experiment; with ls also one that holds several", ["resume"]
-    )
+    return directory_parser("tune", about, VERBS, "of an experiment; with ls also one that holds several", ["resume"])
 
 
 def list_all(directory: Path, as_json: bool) -> int:

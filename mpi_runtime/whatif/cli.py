@@ -23,7 +23,7 @@ from mpi_runtime.whatif.virtual_cluster import Shape, custom
 
 def whatif(words: Sequence[str]) -> int:
     """Print a table of the durations of a batch or a job on other nodes."""
-    options = _parser().parse_args(words)
+    options = whatif_parser().parse_args(words)
     subject, own, title = _subject(options.name)
     cpus, memory = options.cpus_per_node or own.cpus, options.memory_per_node or own.memory
     gpus = options.gpus_per_node or [own.gpus]
@@ -139,7 +139,8 @@ def _counts(text: str) -> list[int]:
     return [int(one) for one in found]
 
 
-def _parser() -> argparse.ArgumentParser:
+def whatif_parser() -> argparse.ArgumentParser:
+    """The arguments of `mpi-runtime whatif`."""
     parser = argparse.ArgumentParser(
         prog="mpi-runtime whatif",
         description="Estimate how long a batch or a job would take on other nodes: the scheduler runs its commands or "

@@ -201,7 +201,7 @@ def test_tables_are_complete(header: str, expected: Iterable[str]) -> None:
 
 def test_options_of_the_command_line_are_complete() -> None:
     written = rows("option of run")
-    options_of_run = [set(action.option_strings) for action in run._parser()._actions if action.dest != "help"]
+    options_of_run = [set(action.option_strings) for action in run.run_parser()._actions if action.dest != "help"]
     assert written <= set().union(*options_of_run)
     assert all(written & names for names in options_of_run)
 

@@ -24,7 +24,6 @@ from unittest import mock
 
 from mpi_runtime.config import Config
 from mpi_runtime.core.agent.agent import NodeAgent
-from mpi_runtime.core.agent.forkserver import Forkservers
 from mpi_runtime.core.head import head
 from mpi_runtime.core.head.head import DriverFrameError, Head
 from mpi_runtime.core.host.launch import Launch
@@ -44,6 +43,7 @@ from mpi_runtime.scheduler.protocol.events import DRIVER, Call
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, JobBegan
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STARTING
 from tests.checks import executors as invariants
+from tests.fake_rank import FakeRank
 from tests.mpi import memory_transport
 from tests.simulation import run
 from tests.simulation.mutated_frames import in_bytes, in_fields, mutated
@@ -164,6 +164,13 @@ class NoGpus:
         return {}
 
 
+class FuzzedRank(FakeRank):
+    """Its agent starts executors with any devices."""
+
+    def find_gpus(self) -> Any:
+        return NoGpus()
+
+
 class Attack:
     """One moment of a recording, and what is sent to it."""
 
@@ -186,16 +193,9 @@ class Attack:
         self.now = 0
 
     def _new_rank(self, rank: int, report: Any) -> Any:
-        agent = NodeAgent(
-            self.transports[rank],
-            self.poller,
-            report,
-            AgentArena(self.memory, rank),
-            cast(Any, SimpleNamespace(scratch="")),
-            Forkservers([]),
-            lambda: cast(Any, NoGpus()),
-            now_s=lambda: 0.0,
-        )
+        arena = AgentArena(self.memory, rank)
+        setup = cast(Any, SimpleNamespace(scratch=""))
+        agent = NodeAgent(FuzzedRank(self.transports[rank], self.poller, report, arena, setup=setup))
         agent._forkserver.start = lambda: None  # type: ignore[method-assign]
         return SimpleNamespace(agent=agent, config=Config(), job=SimpleNamespace(lost=[], token="job"))
 

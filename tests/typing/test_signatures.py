@@ -57,6 +57,7 @@ ready, rest = ray.wait([ref, ray.put(1.0)])
 low, high = halves.remote([1.0])
 one, two = mean.options(num_returns=2).remote([1.0])
 handle = CounterActor.options(num_cpus=2).remote(5)
+saved = ray.checkpoint(handle)
 typed = cast(Counter, handle)
 annotated: ray.ActorClass[Counter] = ray.remote(num_cpus=1)(Counter)
 

@@ -27,14 +27,15 @@ CHANGES = ("cancel", "pause", "resume", "priority")
 
 def perform(words: Sequence[str]) -> int:
     """Perform a verb, and return the exit code."""
-    chosen = _parser().parse_args(words)
+    chosen = control_parser().parse_args(words)
     if chosen.verb == "list":
         return _list(chosen.json)
     functions = {"status": show_status, "report": write_report, "log": print_log, "wait": _wait}
     return functions.get(chosen.verb, _send)(directory_of(chosen.name), chosen)
 
 
-def _parser() -> argparse.ArgumentParser:
+def control_parser() -> argparse.ArgumentParser:
+    """The arguments of the verbs below `mpi-runtime batch`."""
     parser = argparse.ArgumentParser(prog="mpi-runtime batch", allow_abbrev=False)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     made = {

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import mpi_runtime
-from mpi_runtime.batch.cli.options import VERBS, parser, stated_nodes
+from mpi_runtime.batch.cli.options import VERBS, batch_parser, stated_nodes
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX, Problem, is_refused
 from mpi_runtime.batch.file.options import OPTIONS, read_command
@@ -61,7 +61,7 @@ def batch(words: Sequence[str]) -> int:
         return perform(words)
     if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VERBS, 1)):
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
-    options = parser().parse_args(words)
+    options = batch_parser().parse_args(words)
     check_ranks(options.ranks)
     if options.max_failures is not None and options.max_failures < 0:
         raise LaunchError(f"--max-failures must be 0 or more, not {options.max_failures}")
@@ -353,7 +353,7 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
 
     `words` are those of its command line, `bounds` the most that the job will have.
     """
-    options = parser().parse_args(words)
+    options = batch_parser().parse_args(words)
     form = options.form or form_of(options.file)
     groups, problems = read_batch(_text(options.file), form, _defaults(options), os.path.dirname(options.file))
     problems += wrong_names(groups) or beyond(groups, bounds, _drain_s(groups))

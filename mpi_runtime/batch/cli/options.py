@@ -40,7 +40,7 @@ def stated_nodes(options: argparse.Namespace) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in _STATED if getattr(options, name) is not None]
 
 
-def parser() -> argparse.ArgumentParser:
+def batch_parser() -> argparse.ArgumentParser:
     """The options of a run, with the verbs in its help."""
     verbs = [f"  {name + ' NAME' * (name != 'list'):14} {what}" for name, what in VERBS.items()]
     verbs.append("  FILE           run the commands of a file, as many at a time as the resources allow")

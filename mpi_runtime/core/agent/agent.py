@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import asdict
 
@@ -24,7 +23,7 @@ from mpi_runtime.core.agent.gpus import Gpus
 from mpi_runtime.core.agent.memory import MemoryWatch
 from mpi_runtime.core.agent.output_lines import Lines
 from mpi_runtime.core.agent.spills import Spills
-from mpi_runtime.core.executor.fork_messages import Exited, Fork, Interrupt, Kill, Setup
+from mpi_runtime.core.executor.fork_messages import Exited, Fork, Interrupt, Kill, Request, Setup
 from mpi_runtime.core.host.machine import shortage
 from mpi_runtime.core.objects.arena import AgentArena
 from mpi_runtime.core.objects.transfer import Transfers
@@ -39,6 +38,7 @@ from mpi_runtime.core.transport.messages import (
     PauseLogs,
     Pull,
     StackRead,
+    StackWanted,
     Unpull,
     WorkerToHead,
 )
@@ -53,69 +53,72 @@ if TYPE_CHECKING:
     from mpi_runtime.core.agent.stacks import Stacks
 
 
+class Rank(Protocol):
+    """What an agent asks of its rank."""
+
+    transport: Transport
+    poller: Poller
+    arena: AgentArena
+    setup: Setup
+    """The first request to each forkserver."""
+    forkservers: Forkservers
+    memory: MemoryWatch | None
+    """None: no calls run here."""
+    expects_calls: bool
+    """True: start the forkserver now. Otherwise the first executor waits for it."""
+
+    def report(self, message: WorkerToHead, /) -> None:
+        """Send a message to the head."""
+
+    def find_gpus(self) -> Gpus:
+        """Return the GPUs of the rank. May wait for a helper process."""
+
+    def spill_directory(self) -> str:
+        """Return the directory for values that leave a full arena; empty: nothing is spilled."""
+
+    def now_s(self) -> float:
+        """Return the monotonic time in seconds."""
+
+
 class NodeAgent:
     """The agent of one rank in one job."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        poller: Poller,
-        report: Callable[[WorkerToHead], None],
-        arena: AgentArena,
-        setup: Setup,
-        forkservers: Forkservers,
-        find_gpus: Callable[[], Gpus],
-        memory: MemoryWatch | None = None,
-        spill_directory: Callable[[], str] = lambda: "",
-        expects_calls: bool = False,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Take part in a job.
-
-        `report` sends a message to the head. `find_gpus` may wait for a helper process. `memory`: None if no calls run
-        here. `spill_directory` returns the directory for values that leave a full arena; empty: nothing is spilled.
-        `expects_calls`: start the forkserver now. Otherwise the first executor waits for it.
-        """
-        self._transport = transport
-        self._poller = poller
-        self._report = report
-        self._rank = rank = transport.rank
+    def __init__(self, of: Rank) -> None:
+        """Take part in a job, as the agent of this rank."""
+        self._transport = transport = of.transport
+        self.rank = rank = transport.rank
+        self.poller = poller = of.poller
+        self.report: Callable[[WorkerToHead], None] = of.report
+        self.now_s: Callable[[], float] = of.now_s
+        self.scratch = of.setup.scratch
         self._neighbours = [one for one, host in enumerate(transport.hosts) if host == transport.hosts[rank]]
         """The ranks of this host, in the order of their regions of the arena."""
-        self._arena = arena
-        self._extents = extents = Extents(
-            arena,
-            rank,
-            now_s,
-            poller.send,
-            lambda size, clients: report(rank_events.RoomWanted(rank, size, clients)),
-            lambda: self._spills.wake(),
-        )
+        self._arena = arena = of.arena
+        self._extents = extents = Extents(arena, self)
         self._transfers = Transfers(transport, arena, lambda size, use: extents.ask(size, NOBODY, use), extents.free)
-        self._spills = Spills(rank, spill_directory, arena, extents, poller, report)
-        self.custodian = Custodian(rank, poller, report, extents)
+        self._spills = Spills(rank, of.spill_directory, arena, extents, poller, of.report)
+        self.custodian = Custodian(rank, poller, of.report, extents)
         self._drafts = Drafts()
         self._executors: dict[int, LocalExecutor] = {}
         self._logs_paused = False
-        self._memory = memory
-        self._scratch = setup.scratch
+        self._memory = of.memory
         self._gangs: Gangs | None = None
         self._meter: Meter | None = None
         self._stacks: Stacks | None = None
-        self._path = forkservers.path
+        self._path = of.forkservers.path
         self._forkserver = ForkserverLine(
             poller,
-            forkservers,
-            setup,
+            of.forkservers,
+            of.setup,
             [arena.descriptor, self._drafts.descriptor],
             self._on_forkserver,
             self._on_forkserver_lost,
             self._pids,
         )
-        if expects_calls:
+        if of.expects_calls:
             with contextlib.suppress(OSError):  # the first call that needs it gets the error
                 self._forkserver.start()
-        self.gpus = find_gpus()  # last: meanwhile the forkserver starts
+        self.gpus = of.find_gpus()  # last: meanwhile the forkserver starts
 
     # The forkserver
 
@@ -127,7 +130,7 @@ class NodeAgent:
             executor.pid = message.pid
             for lines in executor.outputs:
                 lines.pause(self._logs_paused)
-            self._report(message)
+            self.report(message)
         else:
             self._on_exited(executor, message)
 
@@ -146,30 +149,28 @@ class NodeAgent:
 
     # Effects
 
-    def obey(self, effect: RankEffect) -> None:
-        """Perform an effect.
+    def obey(self, order: RankEffect | ForAgent) -> None:
+        """Perform an effect, or take another message of the head.
 
         Raises:
             BadFrameError: it is impossible; nothing was changed.
         """
-        if isinstance(effect, effects.Spill | effects.Restore | effects.Erase):
-            self._spills.obey(effect)
-        elif isinstance(effect, StopExecutor | TakeBack | Cancel):
-            left = self.custodian.obey(effect)
-            if self._gangs is not None and isinstance(left, StopExecutor) and left.force:
-                self._gangs.stopped(left.executor)
-            executor = self._executors.get(effect.executor)
-            if executor is None:  # it died, which the agent reports
-                return
-            if isinstance(left, StopExecutor):
-                self._kill(executor)
-            elif isinstance(left, Cancel):
-                # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
-                with contextlib.suppress(BlockingIOError, BrokenPipeError):
-                    os.write(executor.cancels, attempt_of(left.id, left.attempt))
-                    self._forkserver.ask(Interrupt(executor.number), [])
-        else:
-            _FOR_AGENT[type(effect)](self, effect)
+        _ORDERS[type(order)](self, order)
+
+    def _stop_calls(self, effect: StopExecutor | TakeBack | Cancel) -> None:
+        left = self.custodian.obey(effect)
+        if self._gangs is not None and isinstance(left, StopExecutor) and left.force:
+            self._gangs.stopped(left.executor)
+        executor = self._executors.get(effect.executor)
+        if executor is None:  # it died, which the agent reports
+            return
+        if isinstance(left, StopExecutor):
+            self.kill(executor)
+        elif isinstance(left, Cancel):
+            # The pipe is full of ids that it does not read; or it has just died, perhaps killed for another call.
+            with contextlib.suppress(BlockingIOError, BrokenPipeError):
+                os.write(executor.cancels, attempt_of(left.id, left.attempt))
+                self._forkserver.ask(Interrupt(executor.number), [])
 
     def _free(self, effect: effects.Free) -> None:
         if effect.executor:
@@ -189,12 +190,12 @@ class NodeAgent:
         try:
             devices, variables = self.gpus.devices(effect.uuids), self.gpus.variables(effect.uuids)
         except (IndexError, KeyError, ValueError) as error:
-            raise BadFrameError(f"rank {self._rank} has no GPUs {effect.uuids}") from error
+            raise BadFrameError(f"rank {self.rank} has no GPUs {effect.uuids}") from error
         ends: list[int] = []
         try:
             keep_spare()
             self._forkserver.start()
-            ends += self._transport.take(key) if key else self.custodian.open(number, self._rank)
+            ends += self._transport.take(key) if key else self.custodian.open(number, self.rank)
             if not ends:
                 raise OSError("its direct line has not arrived")
             draft = self._drafts.take()
@@ -210,7 +211,7 @@ class NodeAgent:
         for stream in (1, 2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             os.set_blocking(write_end, True)
-            lines = Lines(read_end, number, stream, self._report, self._poller)
+            lines = Lines(read_end, number, stream, self.report, self.poller)
             lines.pause(True)  # until its process id is known, which is in the prefix of its lines
             executor.outputs.append(lines)
             written.append(write_end)
@@ -234,23 +235,29 @@ class NodeAgent:
         if self._gangs is None:
             from mpi_runtime.core.agent.gangs import Gangs
 
-            self._gangs = Gangs(
-                self._poller,
-                self._rank,
-                self._scratch,
-                self._report,
-                self._kill,
-                self.custodian.ignore,
-                self._give_up,
-                self._forkserver.ask,
-            )
+            self._gangs = Gangs(self)
         return self._gangs
 
-    def _give_up(self, executor: LocalExecutor, cause: str) -> None:
-        """Report the end of an executor that was not forked."""
+    # What gangs and extents ask of it
+
+    def wake(self) -> None:
+        """Take the next turn soon."""
+        self._spills.wake()
+
+    def ask_forkserver(self, request: Request, descriptors: list[int]) -> None:
+        """Send a request with these descriptors. Without a forkserver nothing happens."""
+        self._forkserver.ask(request, descriptors)
+
+    def ignore(self, executor: LocalExecutor) -> None:
+        """Drop all further frames of an executor."""
+        self.custodian.ignore(executor.number)
+
+    def give_up(self, executor: LocalExecutor, cause: str) -> None:
+        """Report the end of an executor that was never forked."""
         self._on_exited(executor, Exited(executor.number, 0, cause))
 
-    def _kill(self, executor: LocalExecutor) -> None:
+    def kill(self, executor: LocalExecutor) -> None:
+        """End the process of an executor, if it was forked."""
         # The forkserver kills it: only the parent knows that the process id still belongs to the child.
         if executor.gang and not self.gangs.before_kill(executor):
             return
@@ -258,48 +265,37 @@ class NodeAgent:
 
     def _fetch(self, effect: Fetch) -> None:
         """Transfer a copy of an object to this host."""
-        if effect.rank == self._rank or effect.rank >= self._transport.size:
-            raise BadFrameError(f"rank {self._rank} is to fetch an object from rank {effect.rank}")
+        if effect.rank == self.rank or effect.rank >= self._transport.size:
+            raise BadFrameError(f"rank {self.rank} is to fetch an object from rank {effect.rank}")
         self._transfers.fetch(effect)
 
-    def take(self, message: ForAgent) -> None:
-        """Take a message of the head."""
-        if isinstance(message, GangBytes):
-            self.gangs.take(message)
-        elif isinstance(message, PauseLogs):
-            self._pause_logs(message.paused)
-        elif isinstance(message, Measure):
-            self._measure(message.host)
-        else:
-            self._read_stack(message.pid)
-
-    def _pause_logs(self, paused: bool) -> None:
+    def _pause_logs(self, message: PauseLogs) -> None:
         """Stop reading the output of executors, so that writers wait; or continue."""
-        self._logs_paused = paused
+        self._logs_paused = message.paused
         for executor in self._executors.values():
             for lines in executor.outputs:
-                lines.pause(paused or not executor.pid)
+                lines.pause(message.paused or not executor.pid)
 
-    def _measure(self, host: bool) -> None:
+    def _measure(self, message: Measure) -> None:
         """Report what executors use, and what is used of the host: somebody looks at the job."""
         if self._meter is None:
             from mpi_runtime.core.agent.measuring import Meter  # not at the top: nobody looks at most jobs
 
             uuids = [device.uuid for device in self.gpus.report.devices]
-            self._meter = Meter(self._rank, self._poller, uuids, self._path)
-        self._report(self._meter.measure(host, self._pids()))
+            self._meter = Meter(self.rank, self.poller, uuids, self._path)
+        self.report(self._meter.measure(message.host, self._pids()))
 
-    def _read_stack(self, pid: int) -> None:
+    def _read_stack(self, message: StackWanted) -> None:
         """Have the stacks of an executor read, and report them."""
-        if pid not in self._pids():
+        if message.pid not in self._pids():
             return
         if self._stacks is None:
             from mpi_runtime.core.agent.stacks import Stacks  # not at the top, as above
 
             self._stacks = Stacks(
-                self._poller, self._path, lambda pid, text: self._report(StackRead(self._rank, pid, text))
+                self.poller, self._path, lambda pid, text: self.report(StackRead(self.rank, pid, text))
             )
-        self._stacks.read(pid)
+        self._stacks.read(message.pid)
 
     def pull(self, rank: int, message: Pull | Unpull) -> None:
         """Send an object to a rank that asks for it, or stop sending it.
@@ -317,7 +313,7 @@ class NodeAgent:
     def turn(self) -> float | None:
         """Do the work of one turn of the loop. Return the seconds until the next must come; None: for ever."""
         for fetched in self._transfers.poll():
-            self._report(fetched)
+            self.report(fetched)
         for region in self._arena.settle():
             self._transport.send(self._neighbours[region], codec.encode([]))  # wakes that rank: it reads the header
         retry_s = self._extents.serve_waiting()
@@ -352,7 +348,7 @@ class NodeAgent:
             report()
 
     def _end(self, ended: Ended, is_direct: bool) -> None:
-        (self._report if is_direct else self.custodian.end)(ended)
+        (self.report if is_direct else self.custodian.end)(ended)
 
     def stop(self) -> None:
         """End forkserver and executors."""
@@ -393,10 +389,20 @@ class NodeAgent:
         del self._executors[executor.number]
 
 
-_FOR_AGENT: dict[type, Callable[[NodeAgent, Any], None]] = {
+_ORDERS: dict[type, Callable[[NodeAgent, Any], None]] = {
     StartExecutor: NodeAgent.start,
     Fetch: NodeAgent._fetch,
+    StopExecutor: NodeAgent._stop_calls,
+    TakeBack: NodeAgent._stop_calls,
+    Cancel: NodeAgent._stop_calls,
     effects.Free: NodeAgent._free,
+    effects.Spill: lambda agent, effect: agent._spills.obey(effect),
+    effects.Restore: lambda agent, effect: agent._spills.obey(effect),
+    effects.Erase: lambda agent, effect: agent._spills.obey(effect),
     effects.StopFetch: lambda agent, effect: agent._transfers.stop(effect.id),
     effects.RoomAnswer: lambda agent, effect: agent._extents.answered(effect.is_coming, effect.reason),
+    GangBytes: lambda agent, message: agent.gangs.take(message),
+    PauseLogs: NodeAgent._pause_logs,
+    Measure: NodeAgent._measure,
+    StackWanted: NodeAgent._read_stack,
 }

@@ -380,6 +380,6 @@ class Custodian:
             self._poller.remove(line.channel)
 
     def close(self) -> None:
-        """Close all lines."""
+        """Close the lines that are left: their executors have ended."""
         for number in list(self._lines):
             self.drop(number)

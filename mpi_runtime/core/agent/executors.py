@@ -22,12 +22,11 @@ SAID_BYTES_MAX = 2000
 
 
 class LocalExecutor:
-    """The process of an executor of this rank."""
+    """An executor of this rank, from the request to fork it until its end is noted."""
 
     def __init__(self, number: int, draft: int, cancels: int, custody: Custody | None) -> None:
         self.number = number
         self.draft = draft
-        """The index of its draft."""
         self.cancels = cancels
         """A pipe into which the ids of cancelled attempts are written."""
         self.custody = custody
@@ -117,5 +116,5 @@ class Drafts:
         self._free.append(draft)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. Its memory is free when the executors have ended too."""
         os.close(self.descriptor)

@@ -6,13 +6,15 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from mpi_runtime.core.objects.arena import AgentArena
 from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.channel import Channel
 from mpi_runtime.core.transport.codec import BadFrameError
-from mpi_runtime.core.transport.messages import Ahead, Allocate, Allocated, GiveBack
+from mpi_runtime.core.transport.messages import Ahead, Allocate, Allocated, GiveBack, WorkerToHead
+from mpi_runtime.core.transport.poller import Poller
+from mpi_runtime.scheduler.protocol.rank_events import RoomWanted
 
 ALLOCATE_WAIT_S = 5.0
 """How long a request may wait if the head makes no room, in seconds: releases of references may be under way."""
@@ -26,6 +28,22 @@ AHEAD_S = 1.0
 """Seconds without a further request after which a client is asked for those that it has not used."""
 NOBODY = -1
 """The client of extents for copies, which belong to no client."""
+
+
+class Agent(Protocol):
+    """What extents ask of their agent."""
+
+    rank: int
+    poller: Poller
+
+    def report(self, message: WorkerToHead, /) -> None:
+        """Send a message to the head."""
+
+    def now_s(self) -> float:
+        """Return the monotonic time in seconds."""
+
+    def wake(self) -> None:
+        """Take the next turn soon."""
 
 
 class _Request(NamedTuple):
@@ -47,7 +65,7 @@ class _Granted:
     unused: set[int] = field(default_factory=set)
     """Those that it may not have used. When it asks for more, it has used all."""
     last_s: float = 0.0
-    """The time of the last one."""
+    """When the last of them was granted."""
 
 
 class Extents:
@@ -57,26 +75,17 @@ class Extents:
     caches and its page table still have this memory. The notice goes with the next frame to the client.
     """
 
-    def __init__(
-        self,
-        arena: AgentArena,
-        rank: int,
-        now_s: Callable[[], float],
-        send: Callable[[Channel, bytes], None],
-        want: Callable[[int, list[int]], None] = lambda size, clients: None,
-        wake: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, arena: AgentArena, agent: Agent) -> None:
         """Allocate from this arena.
 
-        `want` reports to the head how many bytes are missing, and which clients wait for them. Only `serve_waiting`
-        calls it: while the head performs effects it must not receive reports. `wake` asks for a call of that soon.
+        Missing bytes are reported by `serve_waiting` alone: while the head performs effects it must not receive
+        reports. To be called, it wakes the agent.
         """
-        self._wake = wake
         self._arena = arena
-        self._rank = rank
-        self._now_s = now_s
-        self._send = send
-        self._want = want
+        self._agent = agent
+        self._rank = agent.rank
+        self._now_s = agent.now_s
+        self._send = agent.poller.send
         self._clients: dict[int, int] = {}
         """By offset of an extent in use: its client."""
         self._waiting: deque[_Request] = deque()
@@ -161,7 +170,7 @@ class Extents:
             self._waiting.append(_Request(client, size, use))
             self._reported_s = 0.0
             self._want_back(math.inf)
-            self._wake()
+            self._agent.wake()
 
     def answered(self, is_coming: bool, reason: str) -> None:
         """Take the head's answer, whether it makes room, and why not."""
@@ -174,7 +183,8 @@ class Extents:
         size = self._arena.lacking([request.size for request in self._waiting])
         if size or self._is_wanted:
             self._is_wanted = size > 0
-            self._want(size, sorted({one.client for one in self._waiting} - {NOBODY}))
+            clients = sorted({one.client for one in self._waiting} - {NOBODY})
+            self._agent.report(RoomWanted(self._rank, size, clients))
 
     def free(self, offsets: Iterable[int]) -> None:
         """Free extents, or return them to their clients, and serve requests that wait for room.
@@ -195,7 +205,7 @@ class Extents:
         self._serve()
         if self._waiting or self._is_wanted:
             self._reported_s = 0.0
-            self._wake()
+            self._agent.wake()
         if unknown:
             raise BadFrameError(f"it frees memory at {unknown[:10]}, where nothing is allocated")
 
@@ -211,7 +221,7 @@ class Extents:
         self._free([offset for offset in offsets if self._clients.get(offset) == client])
 
     def of(self, client: int) -> list[int]:
-        """Return the extents of a client."""
+        """Return the offsets of the extents that a client has and has not made an object of."""
         return [offset for offset, who in self._clients.items() if who == client]
 
     def drop_requests(self, client: int | None = None) -> None:

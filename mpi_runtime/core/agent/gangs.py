@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from mpi_runtime.core.agent.executors import SAID_BYTES_MAX, LocalExecutor, last_words
 from mpi_runtime.core.executor import scratch
@@ -23,6 +24,30 @@ from mpi_runtime.scheduler.protocol.effects import Membership
 
 ForkIt = Callable[[Fork, list[int]], None]
 """Has the forkserver fork a member, with these further descriptors."""
+
+
+class Agent(Protocol):
+    """What gangs ask of their agent."""
+
+    rank: int
+    poller: Poller
+    scratch: str
+    """The directory for files of the job on this host."""
+
+    def report(self, message: GangBytes, /) -> None:
+        """Send a message to the head."""
+
+    def ask_forkserver(self, request: Request, descriptors: list[int]) -> None:
+        """Send a request with these descriptors. Without a forkserver nothing happens."""
+
+    def kill(self, executor: LocalExecutor) -> None:
+        """End the process of an executor. `before_kill` is called first."""
+
+    def ignore(self, executor: LocalExecutor) -> None:
+        """Drop all further frames of an executor."""
+
+    def give_up(self, executor: LocalExecutor, cause: str) -> None:
+        """Report the end of an executor that was never forked."""
 
 
 class LocalGang:
@@ -49,32 +74,17 @@ def say(executor: LocalExecutor) -> None:
 class Gangs:
     """All gangs with members on this node."""
 
-    def __init__(
-        self,
-        poller: Poller,
-        rank: int,
-        directory: str,
-        report: Callable[[GangBytes], None],
-        kill: Callable[[LocalExecutor], None],
-        ignore: Callable[[int], None],
-        give_up: Callable[[LocalExecutor, str], None],
-        ask: Callable[[Request, list[int]], None],
-    ) -> None:
-        """Start nothing yet. `directory`: for files of the job on this host.
-
-        `report` sends a message to the head, and `ask` a request with descriptors to the forkserver. `ignore`: all
-        further frames of the executor with this number. `give_up` reports that a member was never forked, and why.
-        """
+    def __init__(self, agent: Agent) -> None:
+        """Start nothing yet."""
+        self._agent = agent
         self._starts = Starts(
-            poller,
+            agent.poller,
             self._enter,
-            lambda: ask(OpenMpi(), []),
-            lambda directory, library, end: ask(ForkHelper(directory, library), [end]),
+            lambda: agent.ask_forkserver(OpenMpi(), []),
+            lambda directory, library, end: agent.ask_forkserver(ForkHelper(directory, library), [end]),
         )
-        self._rank, self._directory = rank, directory
-        self._job = os.path.basename(directory).partition("@")[0].encode()
+        self._job = os.path.basename(agent.scratch).partition("@")[0].encode()
         """The token of the job: names of gangs must be unique on the host."""
-        self._report, self._kill, self._ignore, self._give_up = report, kill, ignore, give_up
         self._lock = -1
         self._gangs: dict[int, LocalGang] = {}
         self._late: list[tuple[float, LocalExecutor, Callable[[], None]]] = []
@@ -82,8 +92,8 @@ class Gangs:
 
     def _enter(self) -> str:
         if self._lock < 0:
-            self._lock = scratch.enter(self._directory)
-        return self._directory
+            self._lock = scratch.enter(self._agent.scratch)
+        return self._agent.scratch
 
     def start(self, executor: LocalExecutor, shape: Membership, request: Fork, fork: ForkIt) -> None:
         """Have a member forked, now or when the start service is ready.
@@ -92,8 +102,9 @@ class Gangs:
             BadFrameError: it belongs to another agent.
         """
         own = shape.hosts[shape.rank]
-        if shape.agents[own] != self._rank:
-            raise BadFrameError(f"rank {self._rank} is to start a member of the gang of rank {shape.agents[own]}")
+        agent = self._agent
+        if shape.agents[own] != agent.rank:
+            raise BadFrameError(f"rank {agent.rank} is to start a member of the gang of rank {shape.agents[own]}")
         executor.gang, executor.gang_rank = shape.gang, shape.rank
         gang = self._gangs.get(shape.gang)
         if gang is None:
@@ -102,11 +113,11 @@ class Gangs:
                 gang.start = self._starts.start(
                     self._job + shape.gang.to_bytes(8, "big"),
                     shape,
-                    lambda data: self._report(GangBytes(shape.gang, own, shape.agents, data)),
+                    lambda data: agent.report(GangBytes(shape.gang, own, shape.agents, data)),
                     lambda _: self._changed(shape.gang),
                 )
             except OSError as error:
-                executor.death_note = f"could not be started: {scratch.why_not(error, self._directory)}"
+                executor.death_note = f"could not be started: {scratch.why_not(error, agent.scratch)}"
         gang.waiting[shape.rank] = executor, request, fork
         self._look(gang)
 
@@ -132,12 +143,14 @@ class Gangs:
         problem = start.problem if start is not None else "the files of the job cannot be made"
         if problem:
             for executor, *_ in list(gang.waiting.values()):
-                self._give_up(executor, executor.death_note or f"could not be started as a member of a gang: {problem}")
+                self._agent.give_up(
+                    executor, executor.death_note or f"could not be started as a member of a gang: {problem}"
+                )
             initialised = start.initialised if start is not None else ()
             for rank, executor in gang.members.items():
                 if rank not in initialised and not executor.death_note:  # it would wait in MPI_Init for ever
                     executor.death_note = f"could not start MPI as a member of a gang: {problem}"
-                    self._kill(executor)
+                    self._agent.kill(executor)
             return
         assert start is not None
         if start.is_ready:
@@ -159,8 +172,8 @@ class Gangs:
                         here = gang.shape.names[gang.own]
                         executor_.death_note += f", as Open MPI does if it cannot reach another host. {advice(here)}"
                 executor_.death_note += last_words(executor_.mpi_words)
-                self._ignore(executor_.number)  # MPI_Abort of MPICH returns, and the member could still end its call
-                self._kill(executor_)
+                self._agent.ignore(executor_)  # MPI_Abort of MPICH returns, and the member could still end its call
+                self._agent.kill(executor_)
 
     def before_frames(self, executor: LocalExecutor) -> None:
         """Read what a member has sent to the start service before it sent frames."""
@@ -180,7 +193,7 @@ class Gangs:
         if gang is None:
             return True
         if executor.gang_rank in gang.waiting:
-            self._give_up(executor, "was stopped before it started")
+            self._agent.give_up(executor, "was stopped before it started")
             return False
         return True
 
@@ -233,4 +246,4 @@ class Gangs:
         self._starts.close()
         if self._lock >= 0:
             lock, self._lock = self._lock, -1
-            scratch.leave(self._directory, lock)
+            scratch.leave(self._agent.scratch, lock)

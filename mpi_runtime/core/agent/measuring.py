@@ -52,7 +52,7 @@ class Meter:
         return HostUse(cpu, use.used, use.limit, self._gpus.last() if self._gpus is not None else [])
 
     def close(self) -> None:
-        """End the helper."""
+        """End the helper that asks NVML, if there are GPUs."""
         if self._gpus is not None:
             self._gpus.end()
 

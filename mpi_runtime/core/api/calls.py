@@ -42,23 +42,25 @@ def remote(target: type[T], /) -> ActorClass[T]: ...  # type: ignore[overload-ov
 @overload
 def remote(target: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 @overload
-def remote(*, num_returns: Literal[1], **options: Any) -> MakesRemote: ...
+def remote(*, num_returns: Literal[1], **options: object) -> MakesRemote: ...
 @overload
-def remote(*, num_returns: Literal[0], **options: Any) -> Callable[[Callable[P, Any]], Returning[P, None]]: ...
-@overload
-def remote(*, num_returns: Few, **options: Any) -> Callable[[Callable[P, Any]], Returning[P, list[ObjectRef[Any]]]]: ...
+def remote(*, num_returns: Literal[0], **options: object) -> Callable[[Callable[P, Any]], Returning[P, None]]: ...
 @overload
 def remote(
-    *, num_returns: Literal["streaming"], **options: Any
+    *, num_returns: Few, **options: object
+) -> Callable[[Callable[P, Any]], Returning[P, list[ObjectRef[Any]]]]: ...
+@overload
+def remote(
+    *, num_returns: Literal["streaming"], **options: object
 ) -> Callable[[Callable[P, Iterable[T]]], Returning[P, ObjectRefGenerator[T]]]: ...
 @overload
-def remote(*, num_returns: int | str, **options: Any) -> Callable[[Any], Any]: ...
+def remote(*, num_returns: int | str, **options: object) -> Callable[[Any], Any]: ...
 @overload
 def remote(**options: Any) -> MakesRemote: ...
 
 
 @published()
-def remote(*targets: Any, **options: Any) -> Any:
+def remote(*targets: Any, **options: object) -> Any:
     """Make a function a remote function, or a class an actor class: `@remote` or `@remote(num_cpus=2)`.
 
     Args:
@@ -82,7 +84,7 @@ def remote(*targets: Any, **options: Any) -> Any:
     return lambda target: _make_remote(target, options)
 
 
-def _make_remote(target: Any, options: dict[str, Any]) -> Any:
+def _make_remote(target: object, options: dict[str, object]) -> object:
     if isinstance(target, (RemoteFunction, ActorClass)):
         raise TypeError(f"{target!r} is remote already; use .options() to change its options")
     if inspect.isclass(target):
@@ -114,7 +116,7 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
 
 
 @published()
-def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False, recursive: bool = True) -> None:
+def cancel(ref: ObjectRef[object] | ObjectRefGenerator[object], *, force: bool = False, recursive: bool = True) -> None:
     """Cancel the call that makes a value. `get` of the value then raises `TaskCancelledError`.
 
     A waiting call is dropped. A running task gets a `KeyboardInterrupt`, even while it waits in `get`; in C code it
@@ -152,7 +154,7 @@ def cancel(ref: ObjectRef[Any] | ObjectRefGenerator[Any], *, force: bool = False
 
 
 @published()
-def explain(ref: ObjectRef[Any]) -> str:
+def explain(ref: ObjectRef[object]) -> str:
     """Explain why a value has not arrived: what its call waits for, or where it runs.
 
     The text also has the unusual events in the life of the call: its process died, it was stolen, its value was lost.

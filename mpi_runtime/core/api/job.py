@@ -41,7 +41,7 @@ class Context(Mapping[str, Any]):
     """Always empty, without a dashboard. Libraries print it."""
     python_version = platform.python_version()
 
-    def __init__(self, facts: dict[str, Any]) -> None:
+    def __init__(self, facts: dict[str, object]) -> None:
         self.address_info = facts
 
     def __getitem__(self, name: str) -> Any:
@@ -85,7 +85,7 @@ def init(
     *,
     ignore_reinit_error: bool = False,
     runtime_env: dict[str, Any] | None = None,
-    **arguments: Any,
+    **arguments: object,
 ) -> Context:
     """Start the job. On ranks above 0 it does not return: they become workers.
 
@@ -142,7 +142,7 @@ def init(
     return Context({"address": "local", "ranks": ranks, "node_id": questions.node_id()})
 
 
-def _start(config: configuration.Config, runtime_env: Mapping[str, Any] | None) -> None:
+def _start(config: configuration.Config, runtime_env: Mapping[str, object] | None) -> None:
     inherited = session.start(config).client.inherited
     try:
         inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
@@ -163,7 +163,7 @@ def _set_logging_level(level: object) -> None:
     logging.getLogger(log.NAME).setLevel(level)  # type: ignore[arg-type]  # a whole number
 
 
-def _log_ignored(config: configuration.Config, arguments: Mapping[str, Any]) -> None:
+def _log_ignored(config: configuration.Config, arguments: Mapping[str, object]) -> None:
     """Log the arguments of a repeated `init()` that the running job does not have."""
     running_job = session.running_config()
     ignored = [

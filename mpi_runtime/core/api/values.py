@@ -23,7 +23,7 @@ T = TypeVar("T")
 Stream = TypeVar("Stream", bound="ObjectRefGenerator[Any]")
 Waitable = TypeVar("Waitable", bound="ObjectRef[Any] | ObjectRefGenerator[Any]")
 
-_READERS: Mapping[str | None, Callable[..., Any]] = {
+_READERS: Mapping[str | None, Callable[..., object]] = {
     None: pickle.loads, "cpu": serialize.loads_on_host, "gpu": serialize.loads_on_device,
 }  # fmt: skip
 """The function by which `get` reads a pickled value, by `device`."""
@@ -40,11 +40,11 @@ def get(
 def get(refs: Stream, *, timeout: float | None = None, device: None = None, copy: bool = False) -> Stream: ...
 @overload
 def get(
-    refs: ObjectRef[Any], *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None, copy: bool = False
+    refs: ObjectRef[object], *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None, copy: bool = False
 ) -> Any: ...
 @overload
 def get(
-    refs: Sequence[ObjectRef[Any]],
+    refs: Sequence[ObjectRef[object]],
     *,
     timeout: float | None = None,
     device: Literal["cpu", "gpu"] | None,
@@ -54,7 +54,7 @@ def get(
 
 @published()
 def get(
-    refs: Any, *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None = None, copy: bool = False
+    refs: object, *, timeout: float | None = None, device: Literal["cpu", "gpu"] | None = None, copy: bool = False
 ) -> Any:
     """Wait for values and return them: one value for a reference, a list of values for a list of references.
 
@@ -91,7 +91,7 @@ def get(
         raise bare(error)
 
 
-def _get(refs: Any, timeout: float | None, read: Callable[..., Any]) -> Any:
+def _get(refs: object, timeout: float | None, read: Callable[..., object]) -> object:
     if type(refs) is ObjectRef:
         refs.check_job()
         return running.client().waiting.get((refs.binary(),), timeout, read)[0]
@@ -201,7 +201,7 @@ def _parted(refs: Sequence[Waitable], places: list[int]) -> tuple[list[Waitable]
     return [refs[place] for place in places], rest
 
 
-def _what_to_wait_for(refs: Any) -> tuple[list[bytes], list[bytes]]:
+def _what_to_wait_for(refs: object) -> tuple[list[bytes], list[bytes]]:
     """The ids of the references, and the ids of the generators' calls.
 
     Raises:

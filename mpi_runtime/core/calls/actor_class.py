@@ -34,7 +34,7 @@ else:
     Init = ParamSpec("Init")
 
 
-SPECIAL_METHODS: dict[str, dict[str, Any]] = {
+SPECIAL_METHODS: dict[str, dict[str, object]] = {
     "__ray_call__": {},
     "__ray_ready__": {"journal": False},
     "__ray_terminate__": {},
@@ -50,24 +50,24 @@ SAVE, LOAD = "save_state", "load_state"
 def method(function: Callable[Concatenate[Any, P], R], /) -> MarkedMethod[P, R, ObjectRef[R]]: ...
 @overload
 def method(
-    *, num_returns: Literal[0], **options: Any
+    *, num_returns: Literal[0], **options: object
 ) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, None]]: ...
 @overload
 def method(
-    *, num_returns: Few, **options: Any
+    *, num_returns: Few, **options: object
 ) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, list[ObjectRef[Any]]]]: ...
 @overload
 def method(
-    *, num_returns: Literal[1] = 1, **options: Any
+    *, num_returns: Literal[1] = 1, **options: object
 ) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, ObjectRef[R]]]: ...
 @overload
 def method(
-    *, num_returns: int | str, **options: Any
+    *, num_returns: int | str, **options: object
 ) -> Callable[[Callable[Concatenate[Any, P], R]], MarkedMethod[P, R, Any]]: ...
 
 
 @published()
-def method(function: Any = None, /, **options: Any) -> Any:
+def method(function: object = None, /, **options: object) -> Any:
     """Set options of one method of an actor class: `@method(num_returns=2)`.
 
     `@method` without options is for type checkers: they then know the arguments and the result of `.remote` of the
@@ -121,7 +121,7 @@ class ActorClass(Registered, Generic[T, Init]):
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(types.GenericAlias)  # so that ActorClass[C] is enough
 
-    def __init__(self, cls: type[T], options: Mapping[str, Any]) -> None:
+    def __init__(self, cls: type[T], options: Mapping[str, object]) -> None:
         option_rules.check(options, option_rules.ACTOR_OPTIONS, "actors")
         option_rules.check_name(options)
         if options.get("num_ranks") or options.get("ranks_per_node"):
@@ -169,7 +169,7 @@ class ActorClass(Registered, Generic[T, Init]):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(name for name in dir(self._class) if not name.startswith("_"))})
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise `TypeError`, which shows the right form."""
         raise TypeError(
             f"Actors cannot be instantiated directly. Instead of '{self._name}()', use '{self._name}.remote()'."
@@ -181,7 +181,7 @@ class ActorClass(Registered, Generic[T, Init]):
             "result remote."
         )
 
-    def options(self, **options: Any) -> ActorClass[T, Init]:
+    def options(self, **options: object) -> ActorClass[T, Init]:
         """The same class with other options, those of `remote`; what is not named stays. This class is not changed."""
         changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
         changed._code = self._code
@@ -193,7 +193,7 @@ class ActorClass(Registered, Generic[T, Init]):
         def remote(self) -> Submit[Init, ActorHandle[T]]: ...  # noqa: D102
     else:
 
-        def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
+        def remote(self, /, *args: object, **kwargs: object) -> ActorHandle:
             """Create an actor. The handle can be used at once.
 
             The arguments are those of the constructor; an `ObjectRef` stands for its value. If the constructor raises,
@@ -216,7 +216,7 @@ class ActorClass(Registered, Generic[T, Init]):
                 return ActorHandle(create_actor(client, call), self._name, self._methods)
             return self._create_named(call)
 
-    def bind(self, *args: Any, **kwargs: Any) -> ActorNode:
+    def bind(self, *args: object, **kwargs: object) -> ActorNode:
         """Make a node of a graph of calls. `execute()` of the node, or of a bound call of a method, creates the actor.
 
         Bound calls of its methods run in the order in which they were bound. `execute()` of one submits those before it
@@ -242,7 +242,7 @@ class ActorClass(Registered, Generic[T, Init]):
         return self._digest_of(self._class) if saves else b""
 
     def _create_named(self, creation: Call) -> ActorHandle[T]:
-        """Create the actor under its name, or return a handle to the actor that has the name."""
+        """With `get_if_exists`, return a handle to the actor that has the name."""
         client = running.client()
         name, namespace = self._options["name"], self._options.get("namespace") or client.inherited.namespace
         handle = pack_class(self._name, self._methods)
@@ -266,7 +266,7 @@ class ActorClass(Registered, Generic[T, Init]):
         usage = f"create an actor with {self._parameters.in_words(f'{self._name}.remote')}"
         return f"<actor class {self._name}{option_rules.in_words(self._options)}: {usage}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return ActorClass, (self._class, specs.portable(self._options))
 
 
@@ -308,5 +308,5 @@ def is_async(cls: type) -> bool:
 
 
 def yields(function: object) -> bool:
-    """Whether the function is a generator function."""
+    """Whether calls of the function return a generator, plain or asynchronous."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)

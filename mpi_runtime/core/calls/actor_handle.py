@@ -105,7 +105,7 @@ class ActorHandle(Generic[T]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ActorHandle) and self._mpi_runtime_ref == other._mpi_runtime_ref
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         if not self._mpi_runtime_packed:
             self._mpi_runtime_packed = pack_class(self._mpi_runtime_class, self._mpi_runtime_methods)
         return handle_of_pickle, (self._mpi_runtime_ref, self._mpi_runtime_packed)
@@ -124,14 +124,14 @@ class ActorMethod:
         self._client: object = None
         """The client that registered the spec."""
         self._parameters = parameters_of(method.parameters)
-        self._pending: list[ObjectRef[Any]] = []
+        self._pending: list[ObjectRef[object]] = []
         """Calls of one handle that may be unfinished. Only used with `max_pending_calls`."""
 
     def __repr__(self) -> str:
         what = f"method {self._class_name}.{self._name} of actor {self._ref.hex()}"
         return f"<{what}: submit a call with .{self._name}.remote(...)>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise `TypeError`, which shows the right form."""
         raise TypeError(
             f"Actor methods cannot be called directly. Instead of running 'object.{self._name}()', "
@@ -144,7 +144,7 @@ class ActorMethod:
         number = self._spec.num_returns
         return {STREAMING: "streaming", DYNAMIC: "dynamic"}.get(number, number)
 
-    def options(self, **options: Any) -> ActorMethod:
+    def options(self, **options: object) -> ActorMethod:
         """The same method with other options, those of `method`."""
         option_rules.check(options, option_rules.METHOD_OPTIONS, "actor methods")
         method = specs.changed(f"{self._class_name}.{self._name}", self._method, options)
@@ -152,7 +152,7 @@ class ActorMethod:
         changed._pending = self._pending
         return changed
 
-    def remote(self, /, *args: Any, **kwargs: Any) -> Any:
+    def remote(self, /, *args: object, **kwargs: object) -> Any:
         """Submit a call. Calls from one process run in the order in which they were submitted.
 
         Returns:
@@ -207,17 +207,17 @@ class ActorMethod:
                 f"is {self._method.max_pending}: wait for some of them first."
             )
 
-    def bind(self, *args: Any, **kwargs: Any) -> Node:
+    def bind(self, *args: object, **kwargs: object) -> Node:
         """A node of a graph of calls. Its method `execute()` submits the call."""
         from mpi_runtime.core.calls.graphs import Node
 
         return Node(self.remote, args, kwargs)
 
-    def _remote(self, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    def _remote(self, args: Any = (), kwargs: Mapping[str, object] | None = None, **options: object) -> object:
         """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
         return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return getattr, (ActorHandle(self._ref, self._class_name, {self._name: self._method}), self._name)
 
 

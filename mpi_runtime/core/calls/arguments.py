@@ -27,7 +27,7 @@ class Parameters(NamedTuple):
     signature: inspect.Signature | None
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> Parameters:
+    def of(cls, function: Callable[..., object]) -> Parameters:
         """The parameters of a function or class. For some C functions they are unknown."""
         try:
             signature = inspect.signature(function)
@@ -37,8 +37,8 @@ class Parameters(NamedTuple):
 
     @classmethod
     def of_signature(cls, signature: inspect.Signature) -> Parameters:
-        """The parameters of a signature."""
-        by_kind: dict[Any, list[inspect.Parameter]] = {}
+        """Count them: `least` is infinite if a call with positional arguments alone cannot be right."""
+        by_kind: dict[object, list[inspect.Parameter]] = {}
         for parameter in signature.parameters.values():
             by_kind.setdefault(parameter.kind, []).append(parameter)
         positional = by_kind.get(inspect.Parameter.POSITIONAL_ONLY, [])
@@ -75,7 +75,7 @@ class Parameters(NamedTuple):
         bare = [one.replace(annotation=plain) for one in self.signature.parameters.values()]
         return f"{name}{self.signature.replace(parameters=bare, return_annotation=plain)}"
 
-    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
+    def check(self, args: tuple[object, ...], kwargs: dict[str, object], name: str) -> None:
         """Raise TypeError if `name` cannot be called with these arguments."""
         if not kwargs and self.least <= len(args) <= self.most:
             return
@@ -88,7 +88,7 @@ class Parameters(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def parameters_of(portable: tuple[tuple[str, int, bool], ...] | None) -> Parameters:
-    """The parameters from their portable form."""
+    """The reverse of `Parameters.portable`. None: any arguments will do."""
     if portable is None:
         return Parameters(0, math.inf, None)
     kind_of: Any = type(inspect.Parameter.VAR_KEYWORD)  # an enumeration without a public name
@@ -110,10 +110,10 @@ def digest_of_arguments(call: Call, packed: Packed) -> bytes:
 class Scatter:
     """An argument with an item for each rank. `mpi.scatter` makes it."""
 
-    def __init__(self, items: list[Any]) -> None:
+    def __init__(self, items: list[object]) -> None:
         self.items = items
 
-    def refs(self, client: Client, ranks: int, name: str) -> list[ObjectRef[Any]]:
+    def refs(self, client: Client, ranks: int, name: str) -> list[ObjectRef[object]]:
         """References to the items, in the order of ranks: there must be one for each."""
         if len(self.items) != ranks:
             raise ValueError(
@@ -126,7 +126,7 @@ class Scatter:
     def __repr__(self) -> str:
         return f"mpi.scatter({len(self.items)} items)"
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
             "mpi.scatter() must be an argument of a function with num_ranks, not a part of an argument. Methods and "
             "other functions do not cut it: pass the items, and let each rank take items[comm.rank]"
@@ -141,7 +141,7 @@ class Packed(NamedTuple):
     """Objects whose values replace slots."""
     holds: tuple[bytes, ...]
     """References inside the arguments."""
-    keep: list[ObjectRef[Any]] | None
+    keep: list[ObjectRef[object]] | None
     """References to keep until the call has been submitted."""
     scattered: int = 0
     """The number of arguments of `mpi.scatter`: their items are the last of `arguments`."""
@@ -152,7 +152,7 @@ class Packed(NamedTuple):
 NOTHING = Packed(b"", (), (), None)
 
 
-def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, ranks: int = 0) -> Packed:
+def pack(client: Client, args: tuple[object, ...], kwargs: dict[str, object], name: str, ranks: int = 0) -> Packed:
     """Serialise the arguments of a call to `name`. Those larger than `inline_bytes_max` become an object.
 
     Raises:
@@ -161,10 +161,10 @@ def pack(client: Client, args: tuple[Any, ...], kwargs: dict[str, Any], name: st
     """
     ids: list[bytes] = []
     scattered: list[Scatter] = []
-    keep: list[ObjectRef[Any]] = []
+    keep: list[ObjectRef[object]] = []
     common = sum(type(value) is ObjectRef for value in (*args, *kwargs.values())) if ranks else 0
 
-    def slot(value: Any) -> Any:
+    def slot(value: object) -> object:
         if type(value) is ObjectRef:
             value.check_job()
             ids.append(value.binary())

@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 from mpi_runtime.core import published
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.calls.arguments import pack
-from mpi_runtime.core.calls.options import DEFAULT_MAX_RETRIES
-from mpi_runtime.core.calls.submitter import Submitter
+from mpi_runtime.core.calls.code import Code
+from mpi_runtime.core.calls.options import DEFAULT_MAX_RETRIES, Options
+from mpi_runtime.core.calls.submitter import Submitter, name_of, submit_packed
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.object_ref import ObjectRef, note
 from mpi_runtime.core.driver import running
@@ -41,6 +42,8 @@ RESULT_BYTES_MAX = 1 << 20
 """The most bytes that a chunk returns. They are one object, which must fit into the arena and is transferred as a
 whole."""
 
+Elements = list[Any] | range
+"""The arguments of calls in order: each is the only one, or a tuple of them."""
 _PLAIN = frozenset((type(None), bool, int, float, complex))
 """Small values that are sent as they are. Other values are serialised one by one, so that an error concerns one value
 only."""
@@ -52,7 +55,7 @@ class Piece(NamedTuple):
     start: int
     """The index of the first call."""
     calls: int
-    ref: ObjectRef[Any]
+    ref: ObjectRef[object]
     is_call: bool
     """True: the value of `ref` is that of the call. False: it is a chunk's, `(outcomes, pieces)`."""
     is_large: bool = False
@@ -79,23 +82,23 @@ class Pickled:
         self.source = source
         """Keeps the references inside alive until the whole is sent."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         for id in self.held:
             note(id, current.client())
         return Pickled, (self.data, [pickle.PickleBuffer(buffer) for buffer in self.buffers])
 
-    def load(self) -> Any:
+    def load(self) -> object:
         """The value. Arrays in it are views of the chunk's memory."""
         return pickle.loads(self.data, buffers=self.buffers)
 
 
-def are_open(outcomes: list[Any]) -> bool:
+def are_open(outcomes: list[object]) -> bool:
     """Whether all outcomes are plain values."""
     kinds = set(map(type, outcomes))
     return Pickled not in kinds and Failed not in kinds
 
 
-def open_outcome(outcome: Any) -> Any:
+def open_outcome(outcome: object) -> Any:
     """The value of a call, or its error raised."""
     if type(outcome) is Pickled:
         return outcome.load()
@@ -104,34 +107,63 @@ def open_outcome(outcome: Any) -> Any:
     return outcome
 
 
+class Chunked:
+    """A function whose calls are made in chunks."""
+
+    code_attribute = "function"
+
+    def __init__(
+        self, one: Submitter[..., Any], function: Callable[..., Any], name: str, options: Options, code: Code
+    ) -> None:
+        self.one = one
+        """Submits a call as a task of its own."""
+        self.function = function
+        self.name = name
+        self.options = options
+        self.code = code
+        self._by_calls: dict[int, Submitter[..., object]] = {}
+
+    def of(self, calls: int) -> Submitter[..., object]:
+        """The function that makes this many calls in one task; 0: as many as fit into its slice of time.
+
+        For the scheduler each is a separate function, with task durations of its own.
+        """
+        known = self._by_calls.get(calls)
+        if known is None:
+            options = {**self.options, "num_returns": 1, "retry_exceptions": False}
+            options |= {name: time_of(self.options.get(name), calls) for name in ("time_limit", "expect")}
+            known = self._by_calls[calls] = Submitter(Runner(self, calls), options)
+        return known
+
+
 # In the executor.
 
 
 class Runner:
     """Makes the calls of a chunk. It replaces the user's function as the code of a task."""
 
-    code_attribute = "function"
+    code_attribute = "chunked"
 
-    def __init__(self, function: Submitter[..., Any], calls: int) -> None:
-        self.function = function
+    def __init__(self, chunked: Chunked, calls: int) -> None:
+        self.chunked = chunked
         self.calls = calls
         """The largest number of calls, if all of them run here; else 0."""
-        self.__name__ = function._name
-        retries = function._options.get("max_retries")
+        self.__name__ = chunked.name
+        retries = chunked.options.get("max_retries")
         self.max_retries = DEFAULT_MAX_RETRIES if retries is None else retries
-        wanted = function._options.get("retry_exceptions")
+        wanted = chunked.options.get("retry_exceptions")
         self._retried = tuple(wanted) if isinstance(wanted, (list, tuple)) else (BaseException,) if wanted else ()
         """The classes of errors for which a call is retried."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # Not the function itself: objects in it may change, and other bytes would count as another function.
-        function = self.function
-        options = specs.portable(function._options)
-        return load_chunk, (type(function), function._code.pickled(), options, self.calls)
+        chunked = self.chunked
+        options = specs.portable(chunked.options)
+        return load_chunk, (type(chunked.one), chunked.code.pickled(), options, self.calls)
 
     def __call__(
-        self, elements: list[Any] | range, star: bool, slice_s: float | None, has_refs: bool
-    ) -> tuple[list[Any], list[Piece]]:
+        self, elements: Elements, star: bool, slice_s: float | None, has_refs: bool
+    ) -> tuple[list[object], list[Piece]]:
         """Make the calls.
 
         Args:
@@ -149,10 +181,10 @@ class Runner:
         if call.attempt:
             return [], self._one_by_one(elements, star)
         elements = list(elements)
-        function = self.function._function
+        function = self.chunked.function
         if has_refs:
             function = _with_values(function)
-        outcomes: list[Any] = []
+        outcomes: list[object] = []
         append, clock, size, plain, feed = outcomes.append, time.perf_counter, 0, _PLAIN, client.feed
         started = clock()
         end, size_max = (math.inf, math.inf) if slice_s is None else (started + slice_s, RESULT_BYTES_MAX)
@@ -187,9 +219,11 @@ class Runner:
         if not rest or slice_s is None or line.closed:
             return outcomes, []  # closed: this is a forked child, which must leave the rest to its parent
         share = max((clock() - started) / slice_s, size / RESULT_BYTES_MAX)
-        return outcomes, list(submit(self.function, rest, star, slice_s, max(1, int(len(outcomes) / share))))
+        return outcomes, list(submit(self.chunked, rest, star, slice_s, max(1, int(len(outcomes) / share))))
 
-    def _again(self, function: Callable[..., Any], args: tuple[Any, ...], error: BaseException) -> tuple[Any, int]:
+    def _again(
+        self, function: Callable[..., object], args: tuple[object, ...], error: BaseException
+    ) -> tuple[object, int]:
         """Retry a call that has raised, as often as its options allow. Returns its outcome and size."""
         attempts = 0
         while isinstance(error, self._retried) and attempts != self.max_retries:
@@ -206,35 +240,37 @@ class Runner:
         failed = Failed(remote_errors.to_bytes(described))
         return failed, len(failed.data)
 
-    def _one_by_one(self, elements: list[Any] | range, star: bool) -> list[Piece]:
+    def _one_by_one(self, elements: Elements, star: bool) -> list[Piece]:
         """Submit each call as a task. One attempt of each may have run already."""
-        client, function = running.client(), self.function
+        client, chunked = running.client(), self.chunked
         pieces = []
         for index, element in enumerate(elements):
-            packed = pack(client, element if star else (element,), {}, function._name)
-            pieces.append(Piece(index, 1, function._submit(packed, attempt=1), is_call=True))
+            packed = pack(client, element if star else (element,), {}, chunked.name)
+            pieces.append(Piece(index, 1, submit_packed(chunked.one, packed, attempt=1), is_call=True))
         return pieces
 
 
 @published()
-def load_chunk(kind: type[Submitter[..., Any]], code: bytes, options: Mapping[str, Any], calls: int) -> Runner:
+def load_chunk(kind: type[Submitter[..., object]], code: bytes, options: Mapping[str, object], calls: int) -> Runner:
     """Return what a `Runner` was before it was pickled."""
-    function = kind(pickle.loads(code), options)
-    function._code.know(code)
-    return Runner(function, calls)
+    function = pickle.loads(code)
+    name = name_of(function)
+    known = Code(function, name)
+    known.know(code)
+    return Runner(Chunked(kind(function, options, known), function, name, options, known), calls)
 
 
-def _with_values(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_values(function: Callable[..., object]) -> Callable[..., object]:
     """The function, called with values instead of references."""
     get = running.client().waiting.get
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> object:
         return function(*(get((arg.binary(),), None)[0] if type(arg) is ObjectRef else arg for arg in args))
 
     return call
 
 
-def _carried(value: Any) -> tuple[Any, int]:
+def _carried(value: object) -> tuple[object, int]:
     """The value as a part of a chunk's result, and its approximate size in bytes."""
     if type(value) in _PLAIN:
         return value, 0
@@ -248,9 +284,7 @@ def _carried(value: Any) -> tuple[Any, int]:
 # Submission: in the caller's process, and in a chunk that submits its remaining calls.
 
 
-def submit(
-    function: Submitter[..., Any], elements: list[Any] | range, star: bool, slice_s: float | None, most: int
-) -> Iterator[Piece]:
+def submit(chunked: Chunked, elements: Elements, star: bool, slice_s: float | None, most: int) -> Iterator[Piece]:
     """Submit calls in chunks of at most `most`. Calls that wait for an argument become tasks of their own.
 
     A range is sent as it is, without iterating over it.
@@ -260,7 +294,7 @@ def submit(
     has_refs = not isinstance(elements, range) and ObjectRef in map(
         type, itertools.chain.from_iterable(elements) if star else elements
     )
-    groups: list[tuple[bool, list[Any] | range]] = [(False, elements)]
+    groups: list[tuple[bool, list[object] | range]] = [(False, elements)]
     if has_refs:
         parts = itertools.groupby(elements, lambda element: _waits(values, element if star else (element,)))
         groups = [(waits, list(part)) for waits, part in parts]
@@ -271,25 +305,12 @@ def submit(
             chunk = together[at : at + size]
             if len(chunk) == 1:
                 args: Any = chunk[0] if star else chunk
-                yield Piece(start, 1, function.remote(*args), is_call=True)
+                yield Piece(start, 1, chunked.one.remote(*args), is_call=True)
             else:
-                packed = pack(client, (chunk, star, slice_s, has_refs), {}, function._name)
-                ref = of_chunks(function, _rounded(len(chunk), most) if slice_s is None else 0)._submit(packed)
+                packed = pack(client, (chunk, star, slice_s, has_refs), {}, chunked.name)
+                ref = submit_packed(chunked.of(_rounded(len(chunk), most) if slice_s is None else 0), packed)
                 yield Piece(start, len(chunk), ref, is_call=False, is_large=packed.keep is not None)
             start += len(chunk)
-
-
-def of_chunks(function: Submitter[..., Any], calls: int) -> Submitter[..., Any]:
-    """The function that makes this many calls in one task; 0: as many as fit into its slice of time.
-
-    For the scheduler each is a separate function, with task durations of its own.
-    """
-    known = function._chunks.get(calls)
-    if known is None:
-        options = {**function._options, "num_returns": 1, "retry_exceptions": False}
-        options |= {name: time_of(function._options.get(name), calls) for name in ("time_limit", "expect")}
-        known = function._chunks[calls] = Submitter(Runner(function, calls), options)
-    return known
 
 
 def _rounded(calls: int, most: int) -> int:
@@ -307,6 +328,6 @@ def time_of(of_call: float | None, calls: int) -> float | None:
     return calls * of_call if calls else SLICE_S + of_call
 
 
-def _waits(values: Mapping[bytes, object], args: tuple[Any, ...]) -> bool:
+def _waits(values: Mapping[bytes, object], args: tuple[object, ...]) -> bool:
     """Whether a reference among these may have no value yet."""
     return any(type(arg) is ObjectRef and arg.binary() not in values for arg in args)

@@ -30,7 +30,7 @@ class _UnknownError(Exception):
     """The code refers to something that may differ in the next run."""
 
 
-def digest_of(function: Any) -> bytes:
+def digest_of(function: object) -> bytes:
     """The hash of a function; empty: it refers to something that cannot be hashed."""
     try:
         words = _Words().of(function)
@@ -44,9 +44,9 @@ class _Words:
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
-        self._alive: list[Any] = []
+        self._alive: list[object] = []
 
-    def of(self, thing: Any) -> Any:
+    def of(self, thing: Any) -> object:
         kind = type(thing)
         if kind in _PLAIN:
             return kind.__name__, repr(thing)
@@ -58,7 +58,7 @@ class _Words:
         self._alive.append(thing)
         return self._of_new(kind, thing)
 
-    def _of_new(self, kind: type, thing: Any) -> Any:
+    def _of_new(self, kind: type, thing: Any) -> object:
         if kind in (set, frozenset):
             return kind.__name__, sorted(repr(_Words().of(one)) for one in thing)
         if kind is dict:
@@ -85,7 +85,7 @@ class _Words:
             return "remote", self.of(vars(thing)[code_attribute])
         return self._of_value(thing)
 
-    def _of_function(self, function: types.FunctionType) -> Any:
+    def _of_function(self, function: types.FunctionType) -> object:
         if _is_installed(function):
             return "function", _module_of(function), function.__qualname__
         enclosed = [self._of_cell(cell) for cell in function.__closure__ or ()]
@@ -96,24 +96,24 @@ class _Words:
         imported = [self._of_module(name) for name in imported_names(function.__code__)]
         return "function", self.of(function.__code__), enclosed, named, defaults, wrapped, imported
 
-    def _of_module(self, name: str) -> Any:
+    def _of_module(self, name: str) -> object:
         try:
             return "module", name, module_digest(name)
         except (OSError, SyntaxError, ValueError) as error:
             raise _UnknownError from error
 
-    def _of_cell(self, cell: Any) -> Any:
+    def _of_cell(self, cell: types.CellType) -> object:
         try:
             return self.of(cell.cell_contents)
         except ValueError:
             return "empty"
 
-    def _of_code(self, code: types.CodeType) -> Any:
+    def _of_code(self, code: types.CodeType) -> object:
         names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
         counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
         return "code", code.co_code, self.of(code.co_consts), names, counts, getattr(code, "co_exceptiontable", b"")
 
-    def _of_class(self, cls: type) -> Any:
+    def _of_class(self, cls: type) -> object:
         if _is_installed(cls):
             return "class", _module_of(cls), cls.__qualname__
         own = [(name, value) for name, value in sorted(vars(cls).items()) if name not in _OF_CLASSES]
@@ -121,7 +121,7 @@ class _Words:
         members = [(name, self.of(value)) for name, value in own if not isinstance(value, slots)]
         return "class", cls.__qualname__, [self.of(base) for base in cls.__bases__], members
 
-    def _of_value(self, thing: Any) -> Any:
+    def _of_value(self, thing: object) -> object:
         """Any other value: its pickle. Handles and references stand for values that may have changed."""
         from mpi_runtime.core.objects import code_pickler  # not at the top: it loads cloudpickle
         from mpi_runtime.core.objects.collecting import Collecting
@@ -140,13 +140,13 @@ class _Words:
         return "value", self.of(type(thing)), data
 
 
-def _module_of(thing: Any) -> str:
+def _module_of(thing: type | types.FunctionType) -> str:
     """The word for the module of something installed. Journals contain it, so it is the same wherever that moves."""
     own: str = thing.__module__
     return first_version.MODULES.get((own, thing.__qualname__), own)
 
 
-def _is_installed(thing: Any) -> bool:
+def _is_installed(thing: object) -> bool:
     """Whether it belongs to Python or to a library."""
     name = getattr(thing, "__module__", None) or ""
     if name == "__main__":

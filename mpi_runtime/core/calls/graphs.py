@@ -15,7 +15,11 @@ class Node:
     """A call that `execute` submits, with the nodes that it needs."""
 
     def __init__(
-        self, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], before: Node | None = None
+        self,
+        make: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        before: Node | None = None,
     ) -> None:
         self._make = make
         self._args = args
@@ -23,7 +27,7 @@ class Node:
         self._before = before
         """The call of the same actor that was bound before this one."""
 
-    def execute(self, *args: Any, **kwargs: Any) -> Any:
+    def execute(self, *args: object, **kwargs: object) -> Any:
         """Submit the call and all nodes that it needs. Returns the result of `.remote`.
 
         The arguments are the values for an `InputNode` of the graph.
@@ -42,9 +46,9 @@ class InputNode:
     """
 
     def __init__(self) -> None:
-        self._read: Callable[[Any], Any] | None = None
+        self._read: Callable[[object], object] | None = None
         """Reads a part of the only argument; None: all of it."""
-        self._key: Any = None
+        self._key: object = None
 
     def __enter__(self) -> InputNode:
         return self
@@ -62,17 +66,17 @@ class InputNode:
             raise AttributeError(f"an InputNode has no attribute {name!r}")
         return self._part(name, attrgetter(name))
 
-    def _part(self, key: int | str, read: Callable[[Any], Any]) -> InputNode:
+    def _part(self, key: int | str, read: Callable[[Any], object]) -> InputNode:
         if self._read is not None:
             raise TypeError(f"{key!r} is a part of a part of the input: let the function take the part")
         part = InputNode()
         part._key, part._read = key, read
         return part
 
-    def _value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _value(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         if len(args) == 1 and not kwargs:
             return args[0] if self._read is None else self._read(args[0])
-        given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        given: dict[Any, object] = {**dict(enumerate(args)), **kwargs}
         if self._key not in given:
             wanted = "one argument" if self._read is None else f"an argument {self._key!r}"
             raise TypeError(f"The graph has an InputNode for {wanted}, and execute() was given {list(given) or 'none'}")
@@ -82,11 +86,11 @@ class InputNode:
 class MultiOutputNode(Node):
     """Several nodes, as one: `execute` returns the list of their results."""
 
-    def __init__(self, outputs: Iterable[Any]) -> None:
+    def __init__(self, outputs: Iterable[object]) -> None:
         super().__init__(lambda *made: list(made), tuple(outputs), {})
 
 
-def _resolved(value: Any, made: dict[int, Any], given: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+def _resolved(value: Any, made: dict[int, object], given: tuple[tuple[object, ...], dict[str, object]]) -> Any:
     """An argument with results in place of nodes, also inside lists, tuples and dictionaries. `made` keeps them."""
     if type(value) in (list, tuple):
         return type(value)([_resolved(one, made, given) for one in value])
@@ -112,7 +116,7 @@ class ActorNode(Node):
     """An actor that `execute` creates. Its methods can be bound."""
 
     def __init__(
-        self, make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], methods: Container[str]
+        self, make: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], methods: Container[str]
     ) -> None:
         super().__init__(make, args, kwargs)
         self._methods = methods
@@ -128,19 +132,19 @@ class ActorNode(Node):
 class _Method:
     """A method of an actor that `execute` creates."""
 
-    def __init__(self, actor: ActorNode, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, actor: ActorNode, name: str, options: Mapping[str, object]) -> None:
         self._actor = actor
         self._name = name
         self._options = options
 
-    def options(self, **options: Any) -> _Method:
+    def options(self, **options: object) -> _Method:
         """The same method with other options."""
         return _Method(self._actor, self._name, {**self._options, **options})
 
-    def bind(self, *args: Any, **kwargs: Any) -> Node:
+    def bind(self, *args: object, **kwargs: object) -> Node:
         """Make a node for a call of the method."""
 
-        def make(actor: Any, *args: Any, **kwargs: Any) -> Any:
+        def make(actor: object, *args: object, **kwargs: object) -> object:
             return getattr(actor, self._name).options(**self._options).remote(*args, **kwargs)
 
         node = self._actor._last = Node(make, (self._actor, *args), kwargs, self._actor._last)

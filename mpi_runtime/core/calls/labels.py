@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from mpi_runtime.scheduler.protocol.events import IN, NOT_IN, Label
 
@@ -18,7 +17,7 @@ def meets(labels: Mapping[str, str], conditions: Sequence[Label]) -> bool:
     return all((labels.get(one.key) in one.values) == (one.operator == IN) for one in conditions)
 
 
-def check_selector(name: str, selector: Any) -> tuple[Label, ...]:
+def check_selector(name: str, selector: object) -> tuple[Label, ...]:
     """Check a `label_selector`, and return its conditions."""
     if not isinstance(selector, dict):
         raise TypeError(f"{name} must be a dictionary of labels and values, not {selector!r}")

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeVar, overload
 
 from mpi_runtime import errors
 from mpi_runtime.core import published
-from mpi_runtime.core.calls.chunks import CALLS_MAX, SLICE_S, Failed, Piece, are_open, open_outcome, submit
-from mpi_runtime.core.calls.options import COUNT_MAX
-from mpi_runtime.core.calls.submitter import Submitter
+from mpi_runtime.core.calls.arguments import Parameters
+from mpi_runtime.core.calls.chunks import CALLS_MAX, SLICE_S, Chunked, Failed, Piece, are_open, open_outcome, submit
+from mpi_runtime.core.calls.options import COUNT_MAX, Options
 from mpi_runtime.core.client.interrupts import is_of_handler
 from mpi_runtime.core.driver import running
 from mpi_runtime.errors import remote as remote_errors
@@ -50,30 +50,36 @@ class Results(Sequence[T_co]):
     """
 
     def __init__(
-        self, function: Submitter[..., T_co], iterable: Iterable[Any], chunk: int | Literal["auto"], star: bool
+        self,
+        chunked: Chunked,
+        parameters: Parameters,
+        iterable: Iterable[object],
+        chunk: int | Literal["auto"],
+        star: bool,
     ) -> None:
-        _check(function, chunk)
-        if function._options.get("num_ranks"):
+        self._name, options = chunked.name, chunked.options
+        _check(self._name, options, chunk)
+        if options.get("num_ranks"):
             chunk = 1  # each call is one of the whole gang
-        self._function = function
+        self._chunked = chunked
         self._star = star
-        self._elements = _elements(function, iterable, star)
+        self._elements = _elements(self._name, parameters, iterable, star)
         self._numbers = iterable if isinstance(iterable, range) and not star else None
         """Of a range: the numbers that are not submitted yet. `_elements` and `_drawn` are not used then."""
         length = len(iterable) if isinstance(iterable, Sized) else math.inf
-        slots = _slots(function._options)
+        slots = _slots(options)
         self._lead = max(LEAD_PIECES_MIN, CHUNKS_PER_SLOT * slots) if length == math.inf else math.inf
         if chunk == "auto" and running.client().store.journal:
-            chunk = _same_in_each_run(function, length)
+            chunk = _same_in_each_run(options, length)
         self._is_auto = not isinstance(chunk, int)
-        self._most = chunk if isinstance(chunk, int) else _most(function, length, slots)
+        self._most = chunk if isinstance(chunk, int) else _most(options, length, slots)
         self._size = 1 if self._is_auto else self._most
-        self._drawn: list[Any] = []
+        self._drawn: list[object] = []
         """Elements that are not submitted yet. They survive an error of the iterable, and Ctrl-C."""
         self._pieces: list[Piece] = []
         self._submitted = 0
         self._is_complete = False
-        self._last: tuple[int, list[Any]] = (-1, [])
+        self._last: tuple[int, list[object]] = (-1, [])
         """The outcomes that were read last, after the index of the first of them."""
         self._reaches(0)
 
@@ -107,7 +113,7 @@ class Results(Sequence[T_co]):
         except errors.MpiRuntimeError as error:
             raise remote_errors.bare(error)
 
-    def _result(self, index: int) -> Any:
+    def _result(self, index: int) -> object:
         while True:
             number = self._number(index)
             outcomes, start = self._outcomes(number, None, math.inf), self._pieces[number].start
@@ -157,9 +163,9 @@ class Results(Sequence[T_co]):
 
     def __repr__(self) -> str:
         more = "" if self._is_complete else " and more"
-        return f"<results of {self._submitted} calls{more} of {self._function._name}()>"
+        return f"<results of {self._submitted} calls{more} of {self._name}()>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         raise TypeError(
             f"{self!r} stay in the process that submitted the calls. Send the values, results.get(), or submit the "
             "calls where the results are needed."
@@ -172,7 +178,7 @@ class Results(Sequence[T_co]):
             self._is_complete = True
             return
         slice_s, is_large = SLICE_S if self._is_auto else None, False
-        for piece in submit(self._function, drawn, self._star, slice_s, self._size):
+        for piece in submit(self._chunked, drawn, self._star, slice_s, self._size):
             self._pieces.append(piece._replace(start=self._submitted))
             self._submitted += piece.calls
             if self._numbers is not None:
@@ -185,7 +191,7 @@ class Results(Sequence[T_co]):
                 self._most = max(1, self._size // 2)
             self._size = min(self._most, 2 * self._size)
 
-    def _draw(self) -> list[Any] | range:
+    def _draw(self) -> list[object] | range:
         """The elements of the next chunk, or all that are left."""
         if self._numbers is not None:
             return self._numbers[: self._size]
@@ -202,7 +208,7 @@ class Results(Sequence[T_co]):
         """The number of the piece that has the call with this index."""
         return bisect_right(self._pieces, index, key=lambda piece: piece.start) - 1
 
-    def _outcomes(self, number: int, timeout: float | None, deadline: float) -> list[Any]:
+    def _outcomes(self, number: int, timeout: float | None, deadline: float) -> list[object]:
         """Return the outcomes of the calls of a piece. If it submitted its last calls, their pieces follow it now.
 
         If it submitted all of its calls, the list is empty, and their pieces have replaced it.
@@ -212,7 +218,7 @@ class Results(Sequence[T_co]):
             return self._last[1]
         piece.ref.check_job()
         client = running.client()
-        outcomes: list[Any]
+        outcomes: list[object]
         try:
             value = client.waiting.get(
                 (piece.ref.binary(),), None if deadline == math.inf else deadline - time.monotonic()
@@ -221,7 +227,7 @@ class Results(Sequence[T_co]):
         except Exception as error:
             if type(error) is errors.GetTimeoutError:
                 raise errors.GetTimeoutError(
-                    f"Waited {timeout:g} s for the results of {self._function._name}(): result {piece.start} is not "
+                    f"Waited {timeout:g} s for the results of {self._name}(): result {piece.start} is not "
                     "there yet. The calls continue; ask again later, or with a longer timeout."
                 ) from None
             if is_of_handler(error):
@@ -235,7 +241,7 @@ class Results(Sequence[T_co]):
             self._last = piece.start, outcomes
         return outcomes
 
-    def _in_order(self, timeout: float | None, deadline: float) -> Iterator[list[Any]]:
+    def _in_order(self, timeout: float | None, deadline: float) -> Iterator[list[object]]:
         number, bar, stalls = 0, self._bar(), running.client().stalls
         while self._reaches(number):
             with bars.shown(stalls, bar):
@@ -253,9 +259,9 @@ class Results(Sequence[T_co]):
             ended = sum(piece.calls for piece in self._pieces if piece.ref.binary() in values)
             return ended, self._submitted if self._is_complete else None
 
-        return bars.new(f"calls of {self._function._name}()", counts)
+        return bars.new(f"calls of {self._name}()", counts)
 
-    def _by_completion(self, timeout: float | None, deadline: float) -> Iterator[tuple[int, Any]]:
+    def _by_completion(self, timeout: float | None, deadline: float) -> Iterator[tuple[int, object]]:
         client, seen, bar = running.client(), 0, self._bar()
         waiting: list[Piece] = []
         while True:
@@ -270,8 +276,8 @@ class Results(Sequence[T_co]):
                 flags = client.waiting.wait([piece.ref.binary() for piece in waiting], 1, left)
             if not any(flags):
                 raise errors.GetTimeoutError(
-                    f"Waited {timeout:g} s for the results of {self._function._name}(): {len(waiting)} pieces of the "
-                    "work have not ended yet. The calls continue; ask again later, or with a longer timeout."
+                    f"Waited {timeout:g} s for the results of {self._name}(): {len(waiting)} pieces of "
+                    "the work have not ended yet. The calls continue; ask again later, or with a longer timeout."
                 )
             ready = list(itertools.compress(waiting, flags))
             waiting = [piece for piece, flag in zip(waiting, flags, strict=True) if not flag]
@@ -290,7 +296,7 @@ class Results(Sequence[T_co]):
 class Iteration(Iterator[T_co]):
     """An iterator that can be continued after an error. A generator cannot."""
 
-    def __init__(self, outcomes: Iterator[Any], open: Callable[[Any], T_co]) -> None:
+    def __init__(self, outcomes: Iterator[object], open: Callable[[Any], T_co]) -> None:
         self._outcomes = outcomes
         self._open = open
 
@@ -301,7 +307,7 @@ class Iteration(Iterator[T_co]):
             raise remote_errors.bare(error)
 
 
-def _open_or_error(outcome: Any) -> Any:
+def _open_or_error(outcome: object) -> Any:
     try:
         return open_outcome(outcome)
     except Exception as error:
@@ -321,19 +327,19 @@ def _deadline(timeout: float | None) -> float:
     return math.inf if timeout is None else time.monotonic() + timeout
 
 
-def _check(function: Submitter[..., Any], chunk: object) -> None:
-    name, num_returns = function._name, function._options.get("num_returns")
+def _check(name: str, options: Mapping[str, object], chunk: object) -> None:
+    num_returns = options.get("num_returns")
     if num_returns not in (None, 1):
         raise ValueError(
             f"{name} has num_returns={num_returns}, but map() and starmap() return one value for each call: use "
             f"{name}.options(num_returns=1), and index into its value."
         )
-    if function._own is not None:
+    if options.get("own_scheduler"):
         raise ValueError(
             f"{name} has own_scheduler=True, so its calls are large: submit each with {name}.remote(), and use map() "
             "inside the call"
         )
-    if function._options.get("num_ranks") and chunk not in ("auto", 1):
+    if options.get("num_ranks") and chunk not in ("auto", 1):
         raise ValueError(f"chunk={chunk!r} is not possible with num_ranks: each call is one of the whole gang")
     if isinstance(chunk, str) and chunk == "auto":
         pass
@@ -343,21 +349,20 @@ def _check(function: Submitter[..., Any], chunk: object) -> None:
         raise ValueError(f"chunk must be 'auto' or from 1 to {COUNT_MAX}, not {chunk}")
 
 
-def _elements(function: Submitter[..., Any], iterable: Iterable[Any], star: bool) -> Iterator[Any]:
-    """The arguments of the calls, checked."""
-    name = f"{function._name}.{'starmap' if star else 'map'}()"
+def _elements(function: str, parameters: Parameters, iterable: Iterable[object], star: bool) -> Iterator[object]:
+    """The arguments of the calls of a function with this name, checked."""
+    name = f"{function}.{'starmap' if star else 'map'}()"
     try:
         elements = iter(iterable)
     except TypeError:
         raise TypeError(f"{name} needs something to iterate over, such as a list, not {iterable!r}") from None
     if star:
-        return _checked(function, elements, name)
-    function._parameters.check((None,), {}, function._name)
+        return _checked(function, parameters, elements, name)
+    parameters.check((None,), {}, function)
     return elements
 
 
-def _checked(function: Submitter[..., Any], elements: Iterator[Any], name: str) -> Iterator[tuple[Any, ...]]:
-    parameters = function._parameters
+def _checked(function: str, parameters: Parameters, elements: Iterator[Any], name: str) -> Iterator[tuple[object, ...]]:
     for index, element in enumerate(elements):
         try:
             args = tuple(element)
@@ -367,13 +372,13 @@ def _checked(function: Submitter[..., Any], elements: Iterator[Any], name: str) 
             ) from None
         if not parameters.least <= len(args) <= parameters.most:
             try:
-                parameters.check(args, {}, function._name)
+                parameters.check(args, {}, function)
             except TypeError as error:
                 raise TypeError(f"{name}: element {index} does not fit: {error}") from None
         yield args
 
 
-def _slots(options: Mapping[str, Any]) -> int:
+def _slots(options: Options) -> int:
     """The number of calls with these options that can run at a time if nothing else runs; at least 1."""
     cpus = options.get("num_cpus")
     asked = {"CPU": 1 if cpus is None else cpus, "GPU": options.get("num_gpus"), **(options.get("resources") or {})}
@@ -382,15 +387,15 @@ def _slots(options: Mapping[str, Any]) -> int:
     return max(1, int(min(shares, default=total.get("CPU", 1))))
 
 
-def _same_in_each_run(function: Submitter[..., Any], length: float) -> int:
+def _same_in_each_run(options: Mapping[str, object], length: float) -> int:
     """The number of calls in a chunk with a journal: nothing measured, so that the next run finds the same chunks."""
-    if function._options.get("max_retries") == 0:
+    if options.get("max_retries") == 0:
         return 1
     return max(1, math.ceil(min(CALLS_MAX, length / RECORDED_CHUNKS))) if length < math.inf else RECORDED_CHUNK_CALLS
 
 
-def _most(function: Submitter[..., Any], length: float, slots: int) -> int:
+def _most(options: Mapping[str, object], length: float, slots: int) -> int:
     """The largest number of calls in a chunk."""
-    if function._options.get("max_retries") == 0:
+    if options.get("max_retries") == 0:
         return 1  # if the process died, finished calls of a larger chunk would run again
     return max(1, math.ceil(min(CALLS_MAX, length / (CHUNKS_PER_SLOT * slots))))

@@ -34,6 +34,8 @@ RANKS = "ranks"
 """The value of `num_returns` for one reference of each rank."""
 RETURNS = {"streaming": STREAMING, "dynamic": DYNAMIC}
 """Words that are values of `num_returns`."""
+Options = Mapping[str, Any]
+"""Options by name, as a user states them: their values have no common type."""
 WHOLE_MAX = 2**62
 COUNT_MAX = 2**31 - 1
 _INSTEAD = {
@@ -43,7 +45,7 @@ _INSTEAD = {
 """Options that only Ray has, and what to do instead."""
 
 
-def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
+def check(options: Mapping[str, object], known: tuple[str, ...], what: str) -> None:
     """Check names and values of options."""
     for name, value in options.items():
         if name not in known:
@@ -61,7 +63,7 @@ def check(options: Mapping[str, Any], known: tuple[str, ...], what: str) -> None
         raise ValueError("scheduling_strategy and the old option placement_group exclude each other: leave one out")
 
 
-def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
+def check_gang(options: Mapping[str, object], is_generator: bool) -> None:
     """Refuse options of a function that contradict each other with or without `num_ranks`."""
     ranks, returns = options.get("num_ranks"), options.get("num_returns")
     if ranks is None:
@@ -81,7 +83,7 @@ def check_gang(options: Mapping[str, Any], is_generator: bool) -> None:
         raise ValueError("max_calls is not possible with num_ranks: reuse=False ends the gang after each call")
 
 
-def check_actor_gang(options: Mapping[str, Any], name: str, is_async: bool, yielding: Sequence[str]) -> None:
+def check_actor_gang(options: Mapping[str, object], name: str, is_async: bool, yielding: Sequence[str]) -> None:
     """Refuse options of a class that contradict each other with or without `num_ranks`."""
     if options.get("num_ranks") is None:
         for one in ("ranks_per_node", "pin"):
@@ -122,22 +124,24 @@ def size_in_bytes(name: str, value: Any) -> int:
     return int(float(value))
 
 
-def _whole(name: str, value: Any) -> None:
+def _whole(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
     if abs(value) > WHOLE_MAX:
         raise ValueError(f"{name} must be between -{WHOLE_MAX} and {WHOLE_MAX}, not {value}")
+    return value
 
 
-def _counted(words: str, least: int, most: int = COUNT_MAX, besides: int | None = None) -> Callable[[str, Any], None]:
+def _counted(words: str, least: int, most: int = COUNT_MAX, besides: int | None = None) -> Callable[[str, object], int]:
     """The check of a number of things: from `least` to `most`, or the number `besides`. `words` name its lower end."""
 
-    def check_count(name: str, value: Any) -> None:
-        _whole(name, value)
-        if value > most:
-            raise ValueError(f"{name} must be at most {most}, not {value}")
-        if value < least and value != besides:
-            raise ValueError(f"{name} must be {words}, not {value}")
+    def check_count(name: str, value: object) -> int:
+        count = _whole(name, value)
+        if count > most:
+            raise ValueError(f"{name} must be at most {most}, not {count}")
+        if count < least and count != besides:
+            raise ValueError(f"{name} must be {words}, not {count}")
+        return count
 
     return check_count
 
@@ -148,21 +152,19 @@ _one_or_more = _counted("1 or more", 1)
 _ranks = _counted("1 or more", 1, RETURNS_MAX)
 
 
-def _returns(name: str, value: Any) -> None:
+def _returns(name: str, value: object) -> None:
     if isinstance(value, str):
         if value not in RETURNS and value != RANKS:
             raise TypeError(f"{name} must be a whole number, 'streaming', 'dynamic' or 'ranks', not {value!r}")
-    else:
-        _count(name, value)
-        if value > RETURNS_MAX:
-            raise ValueError(f"{name} must be {RETURNS_MAX} or less, not {value}: return a list, or yield the values")
+    elif (count := _count(name, value)) > RETURNS_MAX:
+        raise ValueError(f"{name} must be {RETURNS_MAX} or less, not {count}: return a list, or yield the values")
 
 
-def _anything(name: str, value: Any) -> None:
+def _anything(name: str, value: object) -> None:
     """Accept any value, as in Ray."""
 
 
-def _groups(name: str, value: Any) -> None:
+def _groups(name: str, value: object) -> None:
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and numbers of calls, not {value!r}")
     for group, limit in value.items():
@@ -172,7 +174,7 @@ def _groups(name: str, value: Any) -> None:
         _one_or_more(f"{name}[{group!r}]", limit)
 
 
-def _exceptions(name: str, value: Any) -> None:
+def _exceptions(name: str, value: object) -> None:
     if isinstance(value, bool):
         return
     if not isinstance(value, (list, tuple)):
@@ -182,12 +184,12 @@ def _exceptions(name: str, value: Any) -> None:
             raise TypeError(f"{name} must be True, False or a list of exception classes; {kind!r} is not one")
 
 
-def _lifetime(name: str, value: Any) -> None:
+def _lifetime(name: str, value: object) -> None:
     if value not in ("detached", "non_detached"):
         raise ValueError(f"{name} must be 'detached' (until it is killed or the job ends) or None, not {value!r}")
 
 
-def check_name(options: Mapping[str, Any]) -> None:
+def check_name(options: Mapping[str, object]) -> None:
     """Check that the name of an actor is not empty, and that there is one if other options need it."""
     if options.get("name") == "":
         raise ValueError("name must not be empty")
@@ -200,7 +202,7 @@ def check_name(options: Mapping[str, Any]) -> None:
             raise ValueError("a detached actor needs a name, by which it is found: .options(name=..., lifetime=...)")
 
 
-def _type(name: str, value: Any) -> None:
+def _type(name: str, value: object) -> None:
     check_text(name, value)
     if not value:
         raise ValueError(
@@ -208,7 +210,7 @@ def _type(name: str, value: Any) -> None:
         )
 
 
-def check_resources(name: str, value: Any) -> None:
+def check_resources(name: str, value: object) -> None:
     """Raise TypeError or ValueError if these are not amounts of custom resources."""
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and amounts, not {value!r}")
@@ -221,10 +223,10 @@ def check_resources(name: str, value: Any) -> None:
         check_amount(f"{name}[{resource!r}]", units)
 
 
-def _elsewhere(module: str, function: str) -> Callable[[str, Any], None]:
+def _elsewhere(module: str, function: str) -> Callable[[str, object], None]:
     """The check that a module beside this one has. It is loaded on first use: most programs need none of them."""
 
-    def load_and_check(name: str, value: Any) -> None:
+    def load_and_check(name: str, value: object) -> None:
         from importlib import import_module
 
         getattr(import_module(f"mpi_runtime.core.calls.{module}"), function)(name, value)
@@ -232,7 +234,7 @@ def _elsewhere(module: str, function: str) -> Callable[[str, Any], None]:
     return load_and_check
 
 
-def _old_group(name: str, value: Any) -> None:
+def _old_group(name: str, value: object) -> None:
     from mpi_runtime.core.calls.placement_groups import PlacementGroup
 
     if value != "default" and not isinstance(value, PlacementGroup):
@@ -266,9 +268,9 @@ class Option(NamedTuple):
     task: str | None = None
     actor: str | None = None
     method: str | None = None
-    convert: Callable[[Any], Any] | None = None
+    convert: Callable[[Any], object] | None = None
     """Converts the value of the option to that of the field; None: they are the same."""
-    default: Any = None
+    default: object = None
     """The value of an omitted option; None: the default of the field."""
 
 
@@ -351,7 +353,7 @@ _FIELDS: dict[type, list[tuple[str, str, str, Callable[[Any], Any] | None, objec
 """The options of each kind of spec that become a field, each with the part of the spec and the field."""
 
 
-def with_options(spec: Spec, options: Mapping[str, Any]) -> Spec:
+def with_options(spec: Spec, options: Mapping[str, object]) -> Spec:
     """The spec with the fields that each depend on one option."""
     parts: dict[str, dict[str, Any]] = {}
     for name, part, field, convert, default in _FIELDS[type(spec.kind)]:
@@ -367,7 +369,7 @@ def with_options(spec: Spec, options: Mapping[str, Any]) -> Spec:
     return structs.replace(spec, **made)
 
 
-def in_words(options: Mapping[str, Any]) -> str:
+def in_words(options: Options) -> str:
     """The given options in words, for a `repr`: ` with num_cpus=2`."""
     given = ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None)
     return f" with {given}" if given else ""

@@ -23,11 +23,12 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from mpi_runtime import config as configuration
 from mpi_runtime.core import published
+from mpi_runtime.core.calls.options import Options
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client, Executing, Executor
 from mpi_runtime.core.client.scope import Inherited, Scope
@@ -51,7 +52,7 @@ _OF_NODE = ("node:", "accelerator_type:")
 """Prefixes of resources that a node has by itself."""
 
 
-def check(options: Mapping[str, Any]) -> None:
+def check(options: Options) -> None:
     """Refuse options of a function that contradict `own_scheduler`."""
     for name in _NOT_WITH:
         if options.get(name):
@@ -95,10 +96,10 @@ class Inside:
         if code is not None:
             self.__code__ = code
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Inside, (self.function,)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function, as the driver of a job of its own."""
         job = _Job()
         if inspect.isgeneratorfunction(self.function):
@@ -113,7 +114,7 @@ class Inside:
         finally:
             job.end()  # an interrupt may have arrived before the other one began
 
-    def _items(self, job: _Job, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, None, Any]:
+    def _items(self, job: _Job, args: tuple[object, ...], kwargs: dict[str, object]) -> Generator[object, None, object]:
         """Yield the items of a generator. They are serialised outside of its job."""
         try:
             try:
@@ -159,7 +160,6 @@ class _Job:
         self._session: Session | None = None
 
     def start(self) -> None:
-        """Start it."""
         with self._outer.outbox.interrupts:
             self._session = _start(self._outer)
 
@@ -174,7 +174,6 @@ class _Job:
             current.set_client(None)
 
     def end(self) -> None:
-        """End it, if it was started."""
         outer = self._outer
         with outer.outbox.interrupts:
             current.set_client(None)

@@ -61,7 +61,7 @@ class PlacementGroup:
 
     @property
     def bundle_count(self) -> int:
-        """The number of bundles."""
+        """`len(bundle_specs)`; 0 for `empty()`."""
         return len(self.bundle_specs)
 
     def ready(self) -> ObjectRef[PlacementGroup]:
@@ -122,7 +122,7 @@ class PlacementGroup:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PlacementGroup) and self._ref == other._ref
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return PlacementGroup, (self._ref, self.bundle_specs, self.strategy, self.name)
 
 
@@ -304,7 +304,7 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
     return _facts(removed)
 
 
-def _facts(entry: GroupEntry) -> dict[str, Any]:
+def _facts(entry: GroupEntry) -> dict[str, object]:
     return {
         **{name: getattr(entry, name) for name in ("placement_group_id", "name", "strategy", "state", "why")},
         "bundles": dict(enumerate(entry.bundles)),

@@ -14,6 +14,8 @@ from mpi_runtime.core.calls.submitter import Submitter
 from mpi_runtime.core.client.object_ref import ObjectRef
 
 if TYPE_CHECKING:
+    from mpi_runtime.core.calls.chunks import Chunked
+    from mpi_runtime.core.calls.code import Code
     from mpi_runtime.core.calls.graphs import Node
     from mpi_runtime.core.calls.mapping import Results
     from mpi_runtime.core.calls.signatures import Few, Returning
@@ -31,8 +33,11 @@ class RemoteFunction(Submitter[P, R]):
     `f.remote(...)` submits a call and returns an `ObjectRef` at once.
     """
 
-    def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
-        super().__init__(function, options)  # it checks the options
+    _in_chunks: Chunked | None = None
+    """Made by the first `map`."""
+
+    def __init__(self, function: Callable[P, R], options: Mapping[str, object], pickled: Code | None = None) -> None:
+        super().__init__(function, options, pickled)  # it checks the options
         if options.get("num_returns") in option_rules.RETURNS and not _may_yield(function):
             raise ValueError(
                 f"num_returns={options['num_returns']!r} is for functions that yield, which {self._name}() does "
@@ -48,28 +53,28 @@ class RemoteFunction(Submitter[P, R]):
         )
 
     @overload
-    def options(self, *, num_returns: Literal[1], **options: Any) -> RemoteFunction[P, R]: ...
+    def options(self, *, num_returns: Literal[1], **options: object) -> RemoteFunction[P, R]: ...
     @overload
-    def options(self, *, num_returns: Literal[0], **options: Any) -> Returning[P, None]: ...
+    def options(self, *, num_returns: Literal[0], **options: object) -> Returning[P, None]: ...
     @overload
-    def options(self, *, num_returns: Few, **options: Any) -> Returning[P, list[ObjectRef[Any]]]: ...
+    def options(self, *, num_returns: Few, **options: object) -> Returning[P, list[ObjectRef[Any]]]: ...
     @overload
     def options(
-        self: RemoteFunction[P, Iterator[T]], *, num_returns: Literal["streaming"], **options: Any
+        self: RemoteFunction[P, Iterator[T]], *, num_returns: Literal["streaming"], **options: object
     ) -> Returning[P, ObjectRefGenerator[T]]: ...
     @overload
-    def options(self, *, num_returns: int | str, **options: Any) -> Any: ...
+    def options(self, *, num_returns: int | str, **options: object) -> Any: ...
     @overload
     def options(self, **options: Any) -> RemoteFunction[P, R]: ...
 
-    def options(self, **options: Any) -> Any:
+    def options(self, **options: object) -> Any:
         """The same function with other options, those of `remote`; what is not named stays. This one is not changed."""
         changed = RemoteFunction(self._function, {**self._options, **options})
         if changed._own is self._own:
             changed._code = self._code
         return changed
 
-    def bind(self, *args: Any, **kwargs: Any) -> Node:
+    def bind(self, *args: object, **kwargs: object) -> Node:
         """Make a node of a graph of calls. Its method `execute()` submits the call.
 
         Arguments may be nodes themselves. Each node is submitted once.
@@ -78,7 +83,7 @@ class RemoteFunction(Submitter[P, R]):
 
         return Node(self.remote, args, kwargs)
 
-    def map(self, iterable: Iterable[Any], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
+    def map(self, iterable: Iterable[object], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element. Many calls make one task, a chunk.
 
         Each call has its own error and its own retries, as with `.remote`. Calls of one chunk run one after another in
@@ -105,11 +110,9 @@ class RemoteFunction(Submitter[P, R]):
             sum(square.map(range(1_000_000)))
             ```
         """
-        from mpi_runtime.core.calls.mapping import Results  # not at the top: most programs do not use it
+        return self._results(iterable, chunk, star=False)
 
-        return Results(self, iterable, chunk, star=False)
-
-    def starmap(self, iterable: Iterable[Iterable[Any]], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
+    def starmap(self, iterable: Iterable[Iterable[object]], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element, which holds all arguments of the call. Otherwise like `map`.
 
         Example:
@@ -117,18 +120,24 @@ class RemoteFunction(Submitter[P, R]):
             power.starmap([(2, 10), (3, 5)]).get()
             ```
         """
+        return self._results(iterable, chunk, star=True)
+
+    def _results(self, iterable: Iterable[object], chunk: int | Literal["auto"], star: bool) -> Results[R]:
+        from mpi_runtime.core.calls.chunks import Chunked  # not at the top: most programs do not use them
         from mpi_runtime.core.calls.mapping import Results
 
-        return Results(self, iterable, chunk, star=True)
+        if self._in_chunks is None:
+            self._in_chunks = Chunked(self, self._function, self._name, self._options, self._code)
+        return Results(self._in_chunks, self._parameters, iterable, chunk, star)
 
     def __repr__(self) -> str:
         usage = f"submit a call with {self._parameters.in_words(f'{self._name}.remote')}"
         return f"<remote function {self._name}{option_rules.in_words(self._options)}: {usage}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return RemoteFunction, (self._function, specs.portable(self._options))
 
 
-def _may_yield(function: Any) -> bool:
+def _may_yield(function: object) -> bool:
     """Whether calls may return a generator. Only plain functions show this before the call."""
     return not inspect.isfunction(function) or hasattr(function, "__wrapped__") or inspect.isgeneratorfunction(function)

@@ -44,11 +44,15 @@ _NOT_HERE = {
 _KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "config")
 
 
+Stated = Mapping[str, Any]
+"""A `runtime_env` as a user states it, or with archives in place of paths."""
+
+
 @published("mpi_runtime.runtime_env")
 class RuntimeEnv(dict[str, Any]):
     """A `runtime_env` as a dictionary whose keys are checked when it is made."""
 
-    def __init__(self, **keys: Any) -> None:
+    def __init__(self, **keys: object) -> None:
         """Make a runtime environment.
 
         Args:
@@ -68,10 +72,10 @@ class Archive(NamedTuple):
     """A packed directory or file: its hash, and a reference to it in the object store."""
 
     hash: str
-    ref: ObjectRef[Any]
+    ref: ObjectRef[object]
 
 
-def check(name: str, value: Any) -> None:
+def check(name: str, value: object) -> None:
     """Check that a value is a `runtime_env`. Files are checked later, when a call is made."""
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict, not {value!r}")
@@ -87,7 +91,7 @@ def check(name: str, value: Any) -> None:
             _CHECKS[key](f"{name}[{key!r}]", given)
 
 
-def _check_variables(name: str, value: Any) -> None:
+def _check_variables(name: str, value: object) -> None:
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict of names and texts, not {value!r}")
     for variable, text in value.items():
@@ -100,7 +104,7 @@ def _check_variables(name: str, value: Any) -> None:
             raise ValueError(f"a key of {name} must be the name of a variable, not {variable!r}")
 
 
-def _check_path(name: str, value: Any) -> None:
+def _check_path(name: str, value: object) -> None:
     if isinstance(value, Archive):
         return
     if not isinstance(value, (str, os.PathLike)):
@@ -110,7 +114,7 @@ def _check_path(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a path, not {path!r}: a job downloads nothing. Download it before.")
 
 
-def _check_modules(name: str, value: Any) -> None:
+def _check_modules(name: str, value: object) -> None:
     if isinstance(value, (str, os.PathLike)) or not isinstance(value, Sequence):
         raise TypeError(f"{name} must be a list of paths or modules, not {value!r}")
     for one in value:
@@ -121,12 +125,12 @@ def _check_modules(name: str, value: Any) -> None:
             raise ValueError(f"{name} must have directories, .py files or modules, not {one!r}: {_INSTALL}.")
 
 
-def _check_patterns(name: str, value: Any) -> None:
+def _check_patterns(name: str, value: object) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
         raise TypeError(f"{name} must be a list of patterns as in .gitignore, not {value!r}")
 
 
-_CHECKS: dict[str, Callable[[str, Any], None]] = {
+_CHECKS: dict[str, Callable[[str, object], None]] = {
     "env_vars": _check_variables,
     "working_dir": _check_path,
     "py_modules": _check_modules,
@@ -137,7 +141,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 # The environment of calls.
 
 
-def environment(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, str]:
+def environment(inherited: Inherited, given: Stated) -> dict[str, str]:
     """The environment of calls made here: that of this process, changed by `given`.
 
     Raises:
@@ -153,7 +157,7 @@ def environment(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, str
     return found
 
 
-def portable(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def portable(given: Stated) -> Stated:
     """The `runtime_env` in a form that other processes can use: with archives instead of paths."""
     client = current.client_or_none()
     return given if client is None else _packed(client.inherited, given)
@@ -172,7 +176,7 @@ def _know(inherited: Inherited, archive: Archive) -> None:
         inherited.archives[archive.hash] = archive.ref.binary()
 
 
-def _packed(inherited: Inherited, given: Mapping[str, Any]) -> dict[str, Any]:
+def _packed(inherited: Inherited, given: Stated) -> Stated:
     """The `runtime_env` with archives instead of paths and modules."""
     packed, excludes = dict(given), tuple(given.get("excludes") or ())
     if given.get("working_dir") is not None:

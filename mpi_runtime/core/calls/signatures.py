@@ -26,18 +26,31 @@ class Submit(Protocol[P, S_co]):
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> S_co: ...
     @overload
-    def __call__(self, ref: ObjectRef[Any], /, *args: Any, **kwargs: Any) -> S_co: ...
+    def __call__(self, ref: ObjectRef[object], /, *args: object, **kwargs: object) -> S_co: ...
     @overload
-    def __call__(self, a: Any, ref: ObjectRef[Any], /, *args: Any, **kwargs: Any) -> S_co: ...
+    def __call__(self, a: object, ref: ObjectRef[object], /, *args: object, **kwargs: object) -> S_co: ...
     @overload
-    def __call__(self, a: Any, b: Any, ref: ObjectRef[Any], /, *args: Any, **kwargs: Any) -> S_co: ...
-    @overload
-    def __call__(self, a: Any, b: Any, c: Any, ref: ObjectRef[Any], /, *args: Any, **kwargs: Any) -> S_co: ...
-    @overload
-    def __call__(self, a: Any, b: Any, c: Any, d: Any, ref: ObjectRef[Any], /, *args: Any, **kwargs: Any) -> S_co: ...
+    def __call__(self, a: object, b: object, ref: ObjectRef[object], /, *args: object, **kwargs: object) -> S_co: ...
     @overload
     def __call__(
-        self, a: Any, b: Any, c: Any, d: Any, e: Any, ref: ObjectRef[Any], /, *args: Any, **kwargs: Any
+        self, a: object, b: object, c: object, ref: ObjectRef[object], /, *args: object, **kwargs: object
+    ) -> S_co: ...
+    @overload
+    def __call__(
+        self, a: object, b: object, c: object, d: object, ref: ObjectRef[object], /, *args: object, **kwargs: object
+    ) -> S_co: ...
+    @overload
+    def __call__(
+        self,
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        ref: ObjectRef[object],
+        /,
+        *args: object,
+        **kwargs: object,
     ) -> S_co: ...
 
 
@@ -48,7 +61,7 @@ class Returning(Protocol[P, S_co]):
     def remote(self) -> Submit[P, S_co]:
         """Submit a call."""
 
-    def options(self, **options: Any) -> Any:
+    def options(self, **options: object) -> Any:
         """The same function with other options."""
 
 
@@ -69,7 +82,7 @@ class BoundMethod(Protocol[P, R_co, S_co]):
     def remote(self) -> Submit[P, S_co]:
         """Submit a call."""
 
-    def options(self, **options: Any) -> Any:
+    def options(self, **options: object) -> Any:
         """The same method with other options."""
 
 
@@ -77,6 +90,6 @@ class MarkedMethod(Protocol[P, R_co, S_co]):
     """A method that is marked with `@method`, in its class."""
 
     @overload
-    def __get__(self, instance: None, owner: Any) -> Callable[Concatenate[Any, P], R_co]: ...
+    def __get__(self, instance: None, owner: object) -> Callable[Concatenate[Any, P], R_co]: ...
     @overload
-    def __get__(self, instance: object, owner: Any) -> BoundMethod[P, R_co, S_co]: ...
+    def __get__(self, instance: object, owner: object) -> BoundMethod[P, R_co, S_co]: ...

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from mpi_runtime.core import published
 from mpi_runtime.core.calls.labels import check_selector, meets
+from mpi_runtime.core.calls.options import Options
 from mpi_runtime.core.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.core.client.typed_ids import NodeID
 from mpi_runtime.core.driver import running
@@ -114,9 +115,9 @@ class DoesNotExist(_Condition):
 class NodeLabelSchedulingStrategy:
     """Run on nodes whose labels meet conditions: `In(...)`, `NotIn(...)`, `Exists()` or `DoesNotExist()`."""
 
-    hard: Mapping[str, Any] | None = None
+    hard: Mapping[str, object] | None = None
     """Conditions that must hold, by label."""
-    soft: Mapping[str, Any] | None = None
+    soft: Mapping[str, object] | None = None
     """Conditions that should hold, by label: nodes that meet them and have room now are preferred."""
 
     def __post_init__(self) -> None:
@@ -126,7 +127,7 @@ class NodeLabelSchedulingStrategy:
             raise ValueError("NodeLabelSchedulingStrategy needs a condition: hard={'zone': In('a')}, or soft=...")
 
 
-def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...]:
+def _labels(name: str, conditions: Mapping[str, object] | None) -> tuple[Label, ...]:
     if conditions is not None and not isinstance(conditions, Mapping):
         raise TypeError(f"{name} must be a dictionary of labels and conditions, not {conditions!r}")
     labels = []
@@ -141,7 +142,7 @@ def _labels(name: str, conditions: Mapping[str, Any] | None) -> tuple[Label, ...
     return tuple(labels)
 
 
-def check_fallbacks(name: str, fallbacks: Any) -> list[tuple[Label, ...]]:
+def check_fallbacks(name: str, fallbacks: object) -> list[tuple[Label, ...]]:
     """Check a `fallback_strategy`, and return the conditions of each part."""
     if not isinstance(fallbacks, (list, tuple)):
         raise TypeError(f"{name} must be a list of dictionaries with a label_selector each, not {fallbacks!r}")
@@ -162,8 +163,8 @@ def _first_that_a_node_has(choices: Sequence[tuple[Label, ...]]) -> tuple[Label,
     return choices[0]
 
 
-def check_strategy(name: str, strategy: Any) -> None:
-    """Check that a value is a strategy."""
+def check_strategy(name: str, strategy: object) -> None:
+    """Refuse what the option `scheduling_strategy` cannot be. `name`: of the option."""
     kinds = (PlacementGroupSchedulingStrategy, NodeAffinitySchedulingStrategy, NodeLabelSchedulingStrategy)
     if strategy not in ("DEFAULT", "SPREAD") and not isinstance(strategy, kinds):
         raise ValueError(
@@ -172,7 +173,7 @@ def check_strategy(name: str, strategy: Any) -> None:
         )
 
 
-def where(name: str, options: Mapping[str, Any], request: Request, inherited: Where | None) -> Where | None:
+def where(name: str, options: Mapping[str, object], request: Request, inherited: Where | None) -> Where | None:
     """Where the calls of a function or class may run, with the resources of `request`; None: anywhere.
 
     `inherited`: the place of calls without a strategy, if their caller captures them. A bundle that cannot serve the
@@ -198,7 +199,7 @@ def where(name: str, options: Mapping[str, Any], request: Request, inherited: Wh
     return Where(spread=strategy == "SPREAD", labels=selector) if selector or strategy == "SPREAD" else None
 
 
-def _strategy_of(options: Mapping[str, Any]) -> Any:
+def _strategy_of(options: Options) -> object:
     """The strategy in options; that of the old options for placement groups, as in Ray; None: that of the caller."""
     strategy, group = options.get("scheduling_strategy"), options.get("placement_group", "default")
     index, captures = options.get("placement_group_bundle_index"), options.get("placement_group_capture_child_tasks")

@@ -26,7 +26,7 @@ from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 class Registered:
     """Registers its spec with the job before the first call, and again after a change of the inherited settings."""
 
-    def __init__(self, code: Code, options: Mapping[str, Any]) -> None:
+    def __init__(self, code: Code, options: option_rules.Options) -> None:
         self._code = code
         self._options = dict(options)
         self._spec: Spec | None = None
@@ -36,7 +36,7 @@ class Registered:
         self._holds: list[bytes] = []
         """Ids of objects that each call needs for its environment."""
 
-    def _remote(self: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    def _remote(self: Any, args: Any = (), kwargs: Mapping[str, object] | None = None, **options: object) -> object:
         """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""
         return (self.options(**options) if options else self).remote(*(args or ()), **(kwargs or {}))
 
@@ -44,7 +44,7 @@ class Registered:
         """Make the spec of calls that inherit this place and have this environment."""
         raise NotImplementedError
 
-    def _digest_of(self, code: Any) -> bytes:
+    def _digest_of(self, code: object) -> bytes:
         """The hash of a function or class; empty: the job has no journal, or the option `journal` is False."""
         if not running.client().store.journal or self._options.get("journal") is False:
             return b""
@@ -76,7 +76,8 @@ class Submitter(Registered, Generic[P, R]):
 
     code_attribute = "_function"
 
-    def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[P, R], options: Mapping[str, object], pickled: Code | None = None) -> None:
+        """Check the options. `pickled`: the code of the function, if it was pickled before."""
         option_rules.check(options, option_rules.FUNCTION_OPTIONS, "remote functions")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise ValueError(
@@ -84,19 +85,17 @@ class Submitter(Registered, Generic[P, R]):
             )
         option_rules.check_gang(options, inspect.isgeneratorfunction(function))
         self._function = function
-        self._name = getattr(function, "__name__", type(function).__name__)
+        self._name = name_of(function)
         self._own: ModuleType | None = None
         """The module `own_scheduler`, if each call brings its own scheduler."""
-        code: Any = function
+        code: object = function
         if options.get("own_scheduler"):
             from mpi_runtime.core.calls import own_scheduler  # not at the top: few programs use it
 
             self._own = own_scheduler
             own_scheduler.check(options)
             code = own_scheduler.Inside(function)
-        super().__init__(Code(code, self._name), options)
-        self._chunks: dict[int, Submitter[Any, Any]] = {}
-        """See `chunks.py`."""
+        super().__init__(pickled or Code(code, self._name), options)
 
     if TYPE_CHECKING:
 
@@ -104,7 +103,7 @@ class Submitter(Registered, Generic[P, R]):
         def remote(self) -> Submit[P, ObjectRef[R]]: ...  # noqa: D102
     else:
 
-        def remote(self, /, *args: Any, **kwargs: Any) -> Any:
+        def remote(self, /, *args: object, **kwargs: object) -> object:
             """Submit a call, and return a reference to its value at once.
 
             An argument that is an `ObjectRef` stands for its value; inside a container it stays a reference.
@@ -144,17 +143,6 @@ class Submitter(Registered, Generic[P, R]):
             found = submit(client, call, spec)
             return [found] if gang.by_rank and count == 1 else found
 
-    def _submit(self, packed: Packed, attempt: int = 0) -> ObjectRef[R]:
-        """Submit a call with one return value, after this number of attempts."""
-        client = running.client()
-        spec = self._registered_spec(client)
-        holds = (*packed.holds, *self._holds)
-        call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds, b"", attempt)
-        if spec.code:
-            call.digest = digest_of_arguments(call, packed)
-        ref: ObjectRef[R] = submit(client, call, spec)
-        return ref
-
     @functools.cached_property
     def _parameters(self) -> Parameters:
         known = Parameters.of(self._function)
@@ -171,3 +159,21 @@ class Submitter(Registered, Generic[P, R]):
                 code = self._code.pickled()
             self._own.check_no_refs(self._name, "its code refers to", found)
         return specs.task_spec(self._name, code, self._options, where, is_generator, environment, digest)
+
+
+def name_of(function: object) -> str:
+    """The name of a function in messages; that of its class if it has none, as a partial."""
+    name: str = getattr(function, "__name__", type(function).__name__)
+    return name
+
+
+def submit_packed(function: Submitter[..., R], packed: Packed, attempt: int = 0) -> ObjectRef[R]:
+    """Submit a call with one return value, after this number of attempts."""
+    client = running.client()
+    spec = function._registered_spec(client)
+    holds = (*packed.holds, *function._holds)
+    call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds, b"", attempt)
+    if spec.code:
+        call.digest = digest_of_arguments(call, packed)
+    ref: ObjectRef[R] = submit(client, call, spec)
+    return ref

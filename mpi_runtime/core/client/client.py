@@ -10,7 +10,7 @@ import socket
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mpi_runtime.core.client.blocking import Blocking
 from mpi_runtime.core.client.connection import Line
@@ -40,12 +40,11 @@ class Executor(Protocol):
     rank: int
     hostname: str
     gpu_ids: list[int]
-    """The ids of its GPUs."""
+    """As `get_gpu_ids()` returns them."""
     devices: list[Device]
-    """Its GPUs."""
     where: Where | None
     """The requested place of the running call or the actor."""
-    actor: Any
+    actor: object
     """None in an executor of tasks."""
     actor_id: bytes
     """Empty in an executor of tasks."""
@@ -53,12 +52,12 @@ class Executor(Protocol):
     """How often the actor was created before."""
 
     def is_cancelled(self, call: Call) -> bool:
-        """Whether this attempt of a call is cancelled."""
+        """Whether `cancel` has reached this attempt. A retry of the call is another attempt."""
 
     def function_name(self) -> str | None:
         """Return the name of the running function or method with its module; None between calls."""
 
-    def emit(self, item: Any) -> bool:
+    def emit(self, item: object) -> bool:
         """Send an item of the running task. Return whether more are wanted."""
 
     def end_actor(self) -> None:

@@ -31,7 +31,7 @@ def client() -> Client:
 
 
 def client_or_none() -> Client | None:
-    """Return the client of this process, or None."""
+    """Return the client of this process; None: no job runs, or each call of this executor has one of its own."""
     return _client
 
 
@@ -43,7 +43,7 @@ def executor() -> Executor:
 
 
 def set_client(client: Client | None) -> None:
-    """Set the client of this process."""
+    """Begin a job in this process, or with None end it."""
     global _client, _disowned
     _client = client
     _disowned = False

@@ -6,7 +6,6 @@ The simulator runs this too.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from mpi_runtime.scheduler.protocol.effects import Demand, Entry
 from mpi_runtime.scheduler.protocol.events import Call, Spec
@@ -28,7 +27,7 @@ class Feed:
         """Whether the state of the actor must be saved now."""
         self.exiting = False
         """Whether the process ends when it has run its calls."""
-        self.block: list[Any] = []
+        self.block: list[object] = []
         """Elements for the next calls of a chunk (`calls/chunks.py`). A forked child leaves them to its parent."""
         self._taken: dict[bytes, int] = {}
         """The number of items consumed, for each call that yields here."""
@@ -54,7 +53,7 @@ class Feed:
         self._taken[call] = 0
 
     def ends_yielding(self, call: bytes) -> None:
-        """Note that a call that yields has ended."""
+        """Stop counting the consumed items of this call."""
         self._taken.pop(call, None)
 
     def demanded(self, message: Demand) -> None:

@@ -18,7 +18,7 @@ from mpi_runtime.errors import MpiRuntimeError
 if TYPE_CHECKING:
     from concurrent.futures import Future  # slow to load, and most programs use none
 
-    _Pair = tuple[object, Future[Any] | "Outcome[Any]"]
+    _Pair = tuple[object, Future[object] | "Outcome[Any]"]
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class RefFutures:
         if not is_served:
             self._start(self._serve)
 
-    def drop(self, id: bytes, future: Future[Any]) -> None:
+    def drop(self, id: bytes, future: Future[object]) -> None:
         """Do not complete a future of an object: nothing waits for it any more, and the value may never arrive."""
         with self._lock:
             left = [pair for pair in self._waiting.get(id, ()) if pair[1] is not future]
@@ -127,7 +127,7 @@ class RefFutures:
         for _, future in waiting:
             self._settle(future, id)
 
-    def _settle(self, future: Future[Any] | Outcome[Any], id: bytes) -> None:
+    def _settle(self, future: Future[object] | Outcome[object], id: bytes) -> None:
         try:
             value = self._for.get([id], None)[0]
         except BaseException as error:

@@ -161,5 +161,5 @@ class DynamicObjectRefGenerator(Generic[T_co]):
     def __repr__(self) -> str:
         return f"DynamicObjectRefGenerator({len(self)} references)"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return DynamicObjectRefGenerator, (self._refs,)

@@ -24,7 +24,7 @@ class ReceivedItems:
         self._outgoing = outgoing
         self._values = outgoing.references.values
         self._waiting: dict[bytes, deque[bytes]] = {}
-        """Items by call."""
+        """By call: the items that were not consumed."""
         self._taken: dict[bytes, int] = {}
         """The number of consumed items, for each call that waits for its consumer."""
 

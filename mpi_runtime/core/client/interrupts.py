@@ -15,7 +15,6 @@ import importlib
 import signal
 import threading
 from types import FrameType
-from typing import Any
 
 from mpi_runtime.errors import frames as tracebacks
 
@@ -39,7 +38,7 @@ class Interrupts:
         self._numbers = numbers
         self._main = threading.main_thread().ident
         self._ours = self._handle
-        self._handlers: dict[int, Any] = {}
+        self._handlers: dict[int, object] = {}
         """The program's handlers while ours is in place, by signal. Handlers that C code set, and no handler, stay."""
         self._depth = 0
         self._put_off: set[int] = set()

@@ -81,7 +81,7 @@ class ObjectRef(Generic[T_co]):
         waiting.add_done_callback(partial(self._stop_waiting, done))
         return waiting
 
-    def _stop_waiting(self, done: Future[Any], waiting: asyncio.Future[Any]) -> None:
+    def _stop_waiting(self, done: Future[Any], waiting: asyncio.Future[object]) -> None:
         if waiting.cancelled():
             self._client.futures.drop(self._id, done)
 
@@ -93,7 +93,7 @@ class ObjectRef(Generic[T_co]):
         self.check_job()
         return future_of(self)
 
-    def __await__(self) -> Generator[Any, None, T_co]:
+    def __await__(self) -> Generator[object, None, T_co]:
         """Wait for the value, as `get` does, while other coroutines run."""
         return self.as_future().__await__()
 
@@ -128,7 +128,7 @@ class ObjectRef(Generic[T_co]):
     def __deepcopy__(self, _: object) -> ObjectRef[T_co]:
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         self.check_job()
         note(self._id, self._client)
         return adopt, (self._id,)
@@ -174,7 +174,7 @@ def _why(client: Client) -> str:
 
 
 @published()
-class ActorRef(ObjectRef[Any]):
+class ActorRef(ObjectRef[object]):
     """A reference to an actor. Its release is sent at once: a process and its resources may depend on it."""
 
     __slots__ = ()
@@ -191,7 +191,7 @@ class ActorRef(ObjectRef[Any]):
             return
         client.outbox.drop(self._id, urgent=True)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         self.check_job()
         note(self._id, self._client)
         return adopt, (self._id, ActorRef)
@@ -205,7 +205,7 @@ class WeakActorRef(ActorRef):
     def __del__(self) -> None:
         """Do nothing: this reference was not counted."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         self.check_job()
         return weak_actor, (self._id,)
 
@@ -217,7 +217,7 @@ def weak_actor(id: bytes) -> WeakActorRef:
 
 
 @published()
-def adopt(id: bytes, kind: type[ObjectRef[Any]] = ObjectRef) -> ObjectRef[Any]:
+def adopt(id: bytes, kind: type[ObjectRef[object]] = ObjectRef) -> ObjectRef[Any]:
     """Return a reference to an object, or an `ActorRef`, that this process found in a value."""
     client = current.client()
     with client.outbox.interrupts:  # or a counted reference might never be dropped
@@ -225,7 +225,7 @@ def adopt(id: bytes, kind: type[ObjectRef[Any]] = ObjectRef) -> ObjectRef[Any]:
         return kind(id, client)
 
 
-def keep(ref: ObjectRef[Any]) -> None:
+def keep(ref: ObjectRef[object]) -> None:
     """Add a reference to the same object that lasts until this process ends."""
     ref._client.outbox.keep(ref.binary())
 

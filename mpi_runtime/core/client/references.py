@@ -29,7 +29,6 @@ class References:
         self.views: dict[bytes, int] = {}
         """The number of views among them."""
         self.dropped_views: list[bytes] = []
-        """The views in `dropped`."""
         self.values: dict[bytes, Entry] = {}
         """Values that have arrived, or were made here."""
         self.borrowed: dict[bytes, bool] = {}

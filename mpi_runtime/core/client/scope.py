@@ -37,7 +37,6 @@ class Scope:
         self.call = call
         """None in the driver."""
         self.name = name
-        """Name of the function."""
         self.has_errors = False
         """Whether its value contains errors of calls that it submitted."""
         self.waiting = 0
@@ -73,14 +72,14 @@ class Scope:
 
 
 class Scopes:
-    """The scopes of one process."""
+    """Which scope the calling thread or coroutine is in."""
 
     def __init__(self, running: Scope | None = None) -> None:
         self.running = running or Scope(b"driver")
         """The scope of the running call, or of the driver. Concurrent calls of an actor have their own."""
 
     def current(self) -> Scope:
-        """Return the scope of the caller."""
+        """Return the scope of the call that this thread or coroutine runs; the driver's in the driver."""
         return beside.get() or self.running
 
     def next_ids(self, count: int) -> bytes:

@@ -141,7 +141,7 @@ class Store:
             entry = self._outbox.look_at(id)
             return entry, self._view(entry) if type(entry) is ReadyStored else None
 
-    def load(self, entry: Entry, read: Callable[..., Any] = pickle.loads) -> Any:
+    def load(self, entry: Entry, read: Callable[..., object] = pickle.loads) -> Any:
         """Return the value of an argument. See `load_seen`."""
         data = None
         if isinstance(entry, ReadyStored):
@@ -150,7 +150,7 @@ class Store:
                 data = self._view(entry)
         return self.load_seen(entry, data, read)
 
-    def load_seen(self, entry: Entry, data: memoryview | None, read: Callable[..., Any]) -> Any:
+    def load_seen(self, entry: Entry, data: memoryview | None, read: Callable[..., object]) -> object:
         """Return a value that has arrived, given its bytes if they are in the arena. `read`: see `serialize.loads`.
 
         Raises:

@@ -38,17 +38,17 @@ def submit(client: Client, call: Call, spec: Spec) -> Any:
     counts[id] = 1
     count = spec.num_returns
     if count == 1 or count == DYNAMIC:
-        ref: ObjectRef[Any] = ObjectRef(id, client)
+        ref: ObjectRef[object] = ObjectRef(id, client)
         outbox.post(call)
         return ref
     if count == STREAMING:
         client.items.begin(id, bool(spec.backpressure))
-        generator: ObjectRefGenerator[Any] = ObjectRefGenerator(ObjectRef(id, client), client)
+        generator: ObjectRefGenerator[object] = ObjectRefGenerator(ObjectRef(id, client), client)
         outbox.post(call)
         return generator
     ids = return_ids(id, count)
     counts.update(dict.fromkeys(ids, 1))
-    refs: list[ObjectRef[Any]] = [ObjectRef(id, client) for id in ids]
+    refs: list[ObjectRef[object]] = [ObjectRef(id, client) for id in ids]
     outbox.post(call)
     return refs if count else None  # the only one is dropped
 
@@ -97,12 +97,12 @@ def put_written(client: Client, value: Value) -> ObjectRef[Any]:
     """Make an object of a value that the store has written, which may be an error. Return its reference."""
     id = client.scopes.next_ids(1)
     message = client.references.made(id, value)
-    ref: ObjectRef[Any] = ObjectRef(id, client)
+    ref: ObjectRef[object] = ObjectRef(id, client)
     client.outbox.post(message)
     return ref
 
 
-def new_ref(client: Client) -> ObjectRef[Any]:
+def new_ref(client: Client) -> ObjectRef[object]:
     """Return the first reference to a future object."""
     id = client.scopes.next_ids(1)
     client.references.counts[id] = 1
@@ -110,7 +110,7 @@ def new_ref(client: Client) -> ObjectRef[Any]:
 
 
 def create_group(
-    client: Client, ref: ObjectRef[Any], bundles: list[BundleSpec], strategy: str, data: bytes, name: str
+    client: Client, ref: ObjectRef[object], bundles: list[BundleSpec], strategy: str, data: bytes, name: str
 ) -> bool:
     """Request a placement group with the id of a new reference. Return False if its name is taken."""
     request = client.questions.number() if name else 0

@@ -12,24 +12,24 @@ Self = TypeVar("Self", bound="BaseID")
 
 
 class BaseID(bytes):
-    """The bytes of an id."""
+    """An id that is its own bytes, so that it compares equal to them."""
 
     __slots__ = ()
     SIZE = ID_BYTES
 
     @classmethod
     def from_hex(cls: type[Self], text: str) -> Self:
-        """Return the id with these hexadecimal digits."""
+        """The reverse of `hex`."""
         return cls(bytes.fromhex(text))
 
     @classmethod
     def from_binary(cls: type[Self], data: bytes) -> Self:
-        """Return the id with these bytes."""
+        """The reverse of `binary`."""
         return cls(data)
 
     @classmethod
     def from_random(cls: type[Self]) -> Self:
-        """Return a random id."""
+        """Return an id that nothing has."""
         return cls(os.urandom(cls.SIZE))
 
     @classmethod
@@ -38,7 +38,7 @@ class BaseID(bytes):
         return cls(b"\xff" * cls.SIZE)
 
     def binary(self) -> bytes:
-        """Return the plain bytes."""
+        """Return `bytes` without a type of their own, as messages have them."""
         return bytes(self)
 
     def is_nil(self) -> bool:
@@ -71,12 +71,12 @@ class ActorID(BaseID):
 
 @published()
 class FunctionID(BaseID):
-    """The id of a function."""
+    """Nothing here returns one: it is for programs written for Ray."""
 
 
 @published()
 class JobID(BaseID):
-    """The id of the job."""
+    """4 bytes, the same in each job: see `JOB_ID`."""
 
     SIZE = 4
 
@@ -97,9 +97,9 @@ class PlacementGroupID(BaseID):
 
 @published()
 class TaskID(BaseID):
-    """The id of a call."""
+    """Of a call: of a task, or of one method call of an actor."""
 
 
 @published()
 class WorkerID(BaseID):
-    """The id of an executor."""
+    """Of an executor: another one for each process."""

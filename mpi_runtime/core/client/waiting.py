@@ -41,7 +41,9 @@ class Waiting:
         self._store = store
         self._stalls = stalls
 
-    def get(self, ids: Sequence[bytes], timeout_s: float | None, read: Callable[..., Any] = pickle.loads) -> list[Any]:
+    def get(
+        self, ids: Sequence[bytes], timeout_s: float | None, read: Callable[..., object] = pickle.loads
+    ) -> list[Any]:
         """Wait for values and return them, in order. `read`: see `serialize.loads`.
 
         Raises:
@@ -61,7 +63,7 @@ class Waiting:
                 loaded.append(load(id, deadline, read))
         return loaded
 
-    def _load(self, id: bytes, deadline: float | None, read: Callable[..., Any]) -> Any:
+    def _load(self, id: bytes, deadline: float | None, read: Callable[..., object]) -> object:
         while True:
             entry, data = self._store.look_at(id)
             if entry is not None and type(entry) is not ReadyElsewhere:

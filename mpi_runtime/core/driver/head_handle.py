@@ -337,7 +337,7 @@ class HeadHandle:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has ended."""
+        """True as soon as its end was noticed, whether or not it was expected."""
         return self._has_ended.is_set()
 
     def end(self, limit_s: float = END_LIMIT_S) -> None:

@@ -18,25 +18,25 @@ class ActorExit(BaseException):
     """Raised by `exit_actor()`. It is not an `Exception`, so that user code does not catch it by mistake."""
 
 
-def find_method(actor: Any, spec: Spec) -> Callable[..., Any]:
+def find_method(actor: object, spec: Spec) -> Callable[..., object]:
     """Return the method that calls of this spec run: that of the class, even if the instance has such an attribute."""
     name = spec.function.decode() if spec.function else spec.name.rpartition(".")[2]
     if name in _SPECIAL:
         return _SPECIAL[name](actor)
     kind = type(actor)
     raw = inspect.getattr_static(kind, name, None)
-    found: Callable[..., Any] = raw.__get__(actor, kind) if hasattr(raw, "__get__") else getattr(actor, name)
+    found: Callable[..., object] = raw.__get__(actor, kind) if hasattr(raw, "__get__") else getattr(actor, name)
     return found
 
 
-def construct(cls: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def construct(cls: Callable[..., object], positional: tuple[object, ...], named: dict[str, object]) -> object:
     """Return an instance of the class of an actor, or a coroutine that returns it, if `__init__` is one."""
     if not inspect.iscoroutinefunction(getattr(cls, "__init__", None)):
         return cls(*positional, **named)
     return _construct(cls, positional, named)
 
 
-async def _construct(cls: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+async def _construct(cls: Any, positional: tuple[object, ...], named: dict[str, object]) -> object:
     actor = cls.__new__(cls, *positional, **named) if cls.__new__ is not object.__new__ else object.__new__(cls)
     await cls.__init__(actor, *positional, **named)
     return actor
@@ -64,7 +64,7 @@ def _save() -> bool:
     return current.executor().save_now()
 
 
-_SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {
+_SPECIAL: dict[str, Callable[[object], Callable[..., object]]] = {
     "__ray_call__": lambda actor: lambda function, *args, **kwargs: function(actor, *args, **kwargs),
     "__ray_ready__": lambda actor: lambda: True,
     "__ray_terminate__": lambda actor: _terminate,

@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpi_runtime.core.client import scope
 from mpi_runtime.core.client.scope import Scope
+from mpi_runtime.scheduler.protocol.effects import Entry
 from mpi_runtime.scheduler.protocol.events import ActorSpec, Call, Spec
 from mpi_runtime.scheduler.protocol.ids import attempt_of
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from mpi_runtime.core.executor.results import Results
     from mpi_runtime.core.executor.yields import Yields
 
-Work = tuple[Spec, Call, list[Any]]
+Work = tuple[Spec, Call, list[Entry]]
 
 
-Perform = Callable[[Spec, Call, list[Any]], Any]
+Perform = Callable[[Spec, Call, list[Entry]], object]
 """Runs user code, and returns its result."""
 
 
@@ -47,12 +48,12 @@ class Lanes:
         kind = _Coroutines if actor.is_async else _Threads
         self._groups = {name: kind(perform, yields, results, limit) for name, limit in actor.concurrency.items()}
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., object], *args: object) -> object:
         """Return the result of a function. If the actor has coroutines, it runs in the loop of the default group."""
         group = self._groups[""]
         return group.run(function, *args) if isinstance(group, _Coroutines) else function(*args)
 
-    def put(self, call: Call, arguments: list[Any]) -> None:
+    def put(self, call: Call, arguments: list[Entry]) -> None:
         """Run a call as soon as its group has room."""
         spec = self._specs[call.spec]
         group = self._groups.get(spec.group)
@@ -140,10 +141,10 @@ class _Coroutines:
     def put(self, work: Work) -> None:
         self._loop.call_soon_threadsafe(self._start, work)
 
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+    def run(self, function: Callable[..., object], *args: object) -> object:
         """Call a function in the loop, from another thread, and return its result."""
 
-        async def call() -> tuple[Any, BaseException | None]:
+        async def call() -> tuple[object, BaseException | None]:
             try:
                 result = function(*args)
                 return (await result if inspect.iscoroutine(result) else result), None
@@ -158,7 +159,7 @@ class _Coroutines:
     def _start(self, work: Work) -> None:
         self._loop.create_task(self._run(*work))
 
-    async def _run(self, spec: Spec, call: Call, arguments: list[Any]) -> None:
+    async def _run(self, spec: Spec, call: Call, arguments: list[Entry]) -> None:
         task = asyncio.current_task()
         assert task is not None
         attempt = attempt_of(call.id, call.attempt)

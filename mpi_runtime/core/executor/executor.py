@@ -30,6 +30,7 @@ from mpi_runtime.core.transport.messages import Drained
 from mpi_runtime.core.transport.tokens import claim, tokens_of
 from mpi_runtime.core.transport.unsent_frame import Draft
 from mpi_runtime.errors import frames as tracebacks
+from mpi_runtime.scheduler.protocol.effects import Entry
 from mpi_runtime.scheduler.protocol.events import (
     ActorSpec,
     Began,
@@ -91,12 +92,11 @@ class Executor:
         self.devices = request.devices
         self.member = member
         """Its place in a gang; None: it belongs to none."""
-        self._functions: dict[int, Callable[..., Any]] = {}
+        self._functions: dict[int, Callable[..., object]] = {}
         self._code_bytes = 0
-        """The size of their code."""
         self._is_full = False
         """Whether they are so many that this process ends after the running call."""
-        self._methods: dict[int, Callable[..., Any]] = {}
+        self._methods: dict[int, Callable[..., object]] = {}
         """Methods of the actor, by spec."""
         self.actor: Any = None
         self.actor_id = b""
@@ -177,7 +177,7 @@ class Executor:
         self._methods.clear()
         self.actor = None
 
-    def _run(self, call: Call, arguments: list[Any]) -> None:
+    def _run(self, call: Call, arguments: list[Entry]) -> None:
         client, cancels = self.client, self.cancels
         if call.attempt:
             client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
@@ -222,7 +222,7 @@ class Executor:
         if self._is_full:
             client.feed.retire()
 
-    def perform(self, spec: Spec, call: Call, arguments: list[Any]) -> Any:
+    def perform(self, spec: Spec, call: Call, arguments: list[Entry]) -> object:
         """Run user code, and return its result.
 
         Raises:
@@ -267,10 +267,10 @@ class Executor:
         member: Member,
         spec: Spec,
         call: Call,
-        function: Callable[..., Any],
-        positional: tuple[Any, ...],
-        named: dict[str, Any],
-    ) -> Any:
+        function: Callable[..., object],
+        positional: tuple[object, ...],
+        named: dict[str, object],
+    ) -> object:
         """Run the part of a call on this member of a gang, with a communicator for this call."""
         result = function(member.enter(), *positional, **named)
         member.leave()
@@ -279,18 +279,18 @@ class Executor:
             return None
         return result if spec.num_returns >= 0 else self._yields.all_of(spec, call, result)
 
-    def _load(self, spec: Spec) -> Callable[..., Any]:
+    def _load(self, spec: Spec) -> Callable[..., object]:
         if self._problem:
             self.client.feed.retire()  # the next executor will try again
             raise errors.RuntimeEnvSetupError(f"The runtime_env of {spec.name} cannot be set up: {self._problem}")
-        function: Callable[..., Any] = pickle.loads(spec.function)
+        function: Callable[..., object] = pickle.loads(spec.function)
         self._functions[spec.id] = function
         self._code_bytes += len(spec.function)
         has_much = len(self._functions) >= FUNCTIONS_MAX or self._code_bytes >= CODE_BYTES_MAX
         self._is_full = has_much and isinstance(spec.kind, TaskSpec) and self.member is None
         return function
 
-    def _code_of(self, spec: Spec) -> Callable[..., Any] | None:
+    def _code_of(self, spec: Spec) -> Callable[..., object] | None:
         return self._methods.get(spec.id) or self._functions.get(spec.id)
 
     def function_name(self) -> str | None:
@@ -307,9 +307,9 @@ class Executor:
         spec: Spec,
         kind: ActorSpec,
         call: Call,
-        cls: Callable[..., Any],
-        positional: tuple[Any, ...],
-        named: dict[str, Any],
+        cls: Callable[..., object],
+        positional: tuple[object, ...],
+        named: dict[str, object],
     ) -> None:
         self.actor_id = self.results.actor_id = call.id
         self.actor_attempt = call.attempt
@@ -332,7 +332,7 @@ class Executor:
             output.begin(title)
             self.client.outbox.add(Titled(title))
 
-    def _call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def _call(self, function: Callable[..., object], *args: object) -> object:
         """Call user code of the actor that belongs to none of its calls: in its loop, if it has coroutines."""
         return function(*args) if self._lanes is None else self._lanes.call(function, *args)
 
@@ -354,7 +354,7 @@ class Executor:
                     ) from error
         self.results.saver = saving.Saver(self.client, name, kind, self.actor)
 
-    def _arguments(self, call: Call, arguments: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(self, call: Call, arguments: list[Entry]) -> tuple[tuple[object, ...], dict[str, object]]:
         client = self.client
         values = [client.store.load(entry) for entry in arguments]
         if not call.payload:  # the arguments were too large for a message, and are an object

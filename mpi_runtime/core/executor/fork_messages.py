@@ -52,11 +52,10 @@ class Fork(StartExecutor, array_like=True, tag=2):
     """
 
     devices: Sequence[Device] = ()
-    """Its GPUs."""
     variables: Mapping[str, str] = {}
     """Variables that show its GPUs to CUDA. Unlike `environment` they are not inherited by calls that it submits."""
     draft: int = 0
-    """The index of its draft."""
+    """Where it writes results that the agent sends if it dies: see `transport/unsent_frame.py`."""
     mpi: MpiStart | None = None
     """None: it is not a member of a gang."""
 

@@ -89,7 +89,7 @@ class Results:
         self._worked = False
         """Whether a call has ended well here. The creation of an actor need not have used its devices."""
 
-    def ended(self, spec: Spec, call: Call, start_us: int, result: Any) -> None:
+    def ended(self, spec: Spec, call: Call, start_us: int, result: object) -> None:
         """Send the result of a call. A result that cannot be stored becomes an error."""
         duration_us = _since(start_us)
         if self._has_left:  # user code has caught what `exit_actor` raises
@@ -200,7 +200,7 @@ class Results:
         values = store.write_all(self._serialized(call, spec, results, f"a result of {spec.name}"), keep)
         return Returned(call.id, [self.signed(spec, value) for value in values], duration_us)
 
-    def _serialized(self, call: Call, spec: Spec, results: Sequence[Any], what: str) -> list[serialize.Serialized]:
+    def _serialized(self, call: Call, spec: Spec, results: Sequence[object], what: str) -> list[serialize.Serialized]:
         """Serialise results. This runs user code too (`__reduce__`), which the cancellation of a task interrupts."""
         try:
             if isinstance(spec.kind, TaskSpec):
@@ -256,7 +256,7 @@ class Results:
         return text[-_TRACE_CHARACTERS_MAX:]
 
     def error_of(self, call: Call, spec: Spec, error: BaseException) -> Value:
-        """Return an error as a value."""
+        """Return what `get` of the call will raise."""
         described: errors.MpiRuntimeError
         if self._cancels.has(call):
             text = events.CANCELLED_TEXT.format(spec.name)

@@ -141,7 +141,7 @@ class Saver:
         return Kept(b"", file, len(data), digest)
 
 
-def to_bytes(state: Any, name: str) -> bytes:
+def to_bytes(state: object, name: str) -> bytes:
     """Return a state as bytes. Arrays in it are writable when it is read.
 
     Raises:

@@ -22,7 +22,6 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from mpi_runtime import config as configuration
 
@@ -178,7 +177,10 @@ def _remove(directory: str) -> None:
 
 
 def settle_in(
-    fetch: Callable[[bytes], Any], directory: str, environment: Mapping[str, str], shadowed: Callable[[str], list[str]]
+    fetch: Callable[[bytes], bytes],
+    directory: str,
+    environment: Mapping[str, str],
+    shadowed: Callable[[str], list[str]],
 ) -> str:
     """Give an executor the files that its environment names: unpack archives, change directory, set the module path.
 
@@ -210,7 +212,7 @@ def settle_in(
     return ""
 
 
-def _unpacked(fetch: Callable[[bytes], Any], directory: str, hash: str, id: bytes) -> str:
+def _unpacked(fetch: Callable[[bytes], bytes], directory: str, hash: str, id: bytes) -> str:
     """Return the directory with the content of an archive. Unpack it if no other executor has."""
     from mpi_runtime.core.objects import working_dirs
 

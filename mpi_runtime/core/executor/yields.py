@@ -6,7 +6,7 @@ With back-pressure an executor waits until enough items have been consumed befor
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from mpi_runtime.core.client.client import Client
@@ -30,11 +30,10 @@ class Yields:
         self._cancels = cancels
         self._results = results
         self._emitting = b""
-        """The call that has emitted."""
         self._emitted = 0
-        """How often it has emitted."""
+        """How often the call of `_emitting` has."""
 
-    def emit(self, item: Any) -> bool:
+    def emit(self, item: object) -> bool:
         """Send an item of the running task. Return whether any more are wanted.
 
         With back-pressure it waits until the item was taken. The CPU is not lent meanwhile: the answer arrives soon.
@@ -60,7 +59,7 @@ class Yields:
         self._client.outbox.flush()  # items sent before a process dies count
         return not feed.is_abandoned(call.id)
 
-    def all_of(self, spec: Spec, call: Call, result: Any) -> Any:
+    def all_of(self, spec: Spec, call: Call, result: object) -> object:
         """Return the result of user code. Send the items of a generator, or put them and return references."""
         if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
             return result  # not here: see `all_of_async`
@@ -100,7 +99,7 @@ class Yields:
         feed.begins_to_yield(call.id)
         self._emitting, self._emitted = call.id, 0
 
-    def _first(self, spec: Spec, call: Call, items: Any) -> Written:
+    def _first(self, spec: Spec, call: Call, items: Generator[object, Any, object]) -> Written:
         """Return the first `num_returns` items of a generator. If it raises, each item from there on is the error."""
         values = Written()
         try:
@@ -119,9 +118,9 @@ class Yields:
         finally:
             items.close()
 
-    def _dynamic(self, spec: Spec, call: Call, items: Iterator[Any]) -> DynamicObjectRefGenerator[Any]:
+    def _dynamic(self, spec: Spec, call: Call, items: Iterator[object]) -> DynamicObjectRefGenerator[object]:
         """Return references to all items. If the generator raises, the last item is the error."""
-        refs: list[ObjectRef[Any]] = []
+        refs: list[ObjectRef[object]] = []
         try:
             for item in items:
                 refs.append(self._put(spec, item))  # noqa: PERF401  (those before an error count)
@@ -131,7 +130,7 @@ class Yields:
             refs.append(put_written(self._client, self._results.error_of(call, spec, error)))
         return DynamicObjectRefGenerator(refs)
 
-    def _items(self, spec: Spec, result: Any) -> Iterator[Any]:
+    def _items(self, spec: Spec, result: Any) -> Iterator[object]:
         try:
             return iter(result)
         except TypeError:
@@ -141,7 +140,7 @@ class Yields:
                 "to be a generator function, or return an iterable"
             ) from None
 
-    async def all_of_async(self, spec: Spec, call: Call, result: Any) -> Any:
+    async def all_of_async(self, spec: Spec, call: Call, result: object) -> object:
         """Do as `all_of` for coroutines and asynchronous generators."""
         if inspect.isawaitable(result):
             result = await result
@@ -167,10 +166,10 @@ class Yields:
             self._client.feed.ends_yielding(call.id)
         return DynamicObjectRefGenerator(refs) if spec.num_returns == DYNAMIC else None
 
-    def _written(self, spec: Spec, item: Any) -> Value:
+    def _written(self, spec: Spec, item: object) -> Value:
         return self._results.signed(spec, self._client.store.write(serialize.dumps(item, f"an item of {spec.name}")))
 
-    def _put(self, spec: Spec, item: Any) -> ObjectRef[Any]:
+    def _put(self, spec: Spec, item: object) -> ObjectRef[object]:
         return put_written(self._client, self._written(spec, item))
 
     def _wait_for_demand(self, spec: Spec, call: Call, index: int, timeout_s: float | None, lends: bool = True) -> bool:
@@ -182,7 +181,7 @@ class Yields:
 
         return complete() or self._client.line.wait_until(complete, timeout_s, [call.id], lends)
 
-    def _give(self, spec: Spec, call: Call, index: int, item: Any) -> None:
+    def _give(self, spec: Spec, call: Call, index: int, item: object) -> None:
         """Send an item of a stream."""
         if self._cancels.has(call):
             raise KeyboardInterrupt

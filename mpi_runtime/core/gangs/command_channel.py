@@ -42,7 +42,7 @@ class Status(msgspec.Struct, array_like=True, tag="S"):
     protocol: str
     """The one by which this gang is started; empty: none."""
     problem: str
-    """Why it is not."""
+    """Why `protocol` is empty."""
 
 
 class Renew(msgspec.Struct, array_like=True, tag="r"):
@@ -164,7 +164,7 @@ class Talks(Pairs[Channel]):
         """Whether another launcher starts processes here."""
 
     def member(self, rank: int) -> int:
-        """Return the descriptor for a member."""
+        """Make the socketpair of a member. Returns the member's end, which `forked` closes here."""
         ours, theirs = pair()
         channel = self._ours[rank] = Channel(ours)
         self._theirs[rank] = theirs
@@ -275,7 +275,7 @@ class Line:
             self._take(lines, write)
 
     def fileno(self) -> int:
-        """Return the descriptor."""
+        """Return the descriptor, to wait for messages of the agent."""
         return self._end.fileno()
 
     def status(self) -> Status:

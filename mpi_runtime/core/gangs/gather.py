@@ -47,7 +47,7 @@ class Question(msgspec.Struct, array_like=True, tag="q", frozen=True):
 
 
 class Answer(msgspec.Struct, array_like=True, tag="a", frozen=True):
-    """The answer to a question."""
+    """A node answers the `Question` with this number."""
 
     node: int
     """The node that has asked; on arrival the one that answers."""

@@ -38,7 +38,7 @@ _CHOICES = (
 """How the names of variables begin by which users choose networks."""
 
 
-def greet(world: Any, place: Membership) -> None:
+def greet(world: object, place: Membership) -> None:
     """Exchange a message with the next and the previous node, as the first member of this one.
 
     `world`: the communicator of all members.

@@ -24,10 +24,10 @@ _WAY_OUT = (
 
 
 class Library(msgspec.Struct, array_like=True, frozen=True):
-    """An MPI library."""
+    """What a helper has found out about the MPI library, in a process that may crash over it."""
 
     version: str = ""
-    """Its name and version."""
+    """As MPI_Get_library_version returns it, with the name. Empty: it could not be loaded."""
     protocol: str = ""
     """`pmi1`, `pmix`; empty: there is a problem."""
     pmix: str = ""

@@ -116,7 +116,7 @@ class Member:
             self.meet(b"")  # now it can be used on all nodes
         self._programs += 1
 
-    def _agree_on_port(self, from_first: Callable[[Any], Any]) -> None:
+    def _agree_on_port(self, from_first: Callable[[tuple[int, str] | None], tuple[int, str]]) -> None:
         """Set the port of this call. `from_first` returns the argument of rank 0 on each."""
         if not self._port:
             self._port, address = from_first((take_ports(), self._address()) if self.place.rank == 0 else None)
@@ -152,7 +152,7 @@ class Member:
         return known
 
     def has_value(self, spec: Spec) -> bool:
-        """Whether the value of this member counts."""
+        """Whether this member returns a value of the call. With `by_rank` each does, else rank 0."""
         return spec.by_rank or self.place.rank == 0
 
 

@@ -50,7 +50,7 @@ class Side(Protocol):
 
 
 class NodeStart:
-    """The start of one gang on one node."""
+    """From the request for a gang to MPI_Finalize of its members on this node."""
 
     def __init__(
         self,

@@ -34,11 +34,11 @@ class Client(Protocol):
         """Take what the helper reports."""
 
     def on_helper_lost(self, problem: str) -> None:
-        """The helper has died."""
+        """Give up the start: nothing more is reported. `problem`: how the helper ended."""
 
 
 class Helper:
-    """One helper process."""
+    """A process with a PMIx server for the gangs of this node: a crash of that library ends it alone."""
 
     def __init__(
         self, poller: Poller, fork: ForkIt, above: str, library: str, on_found: Callable[[Library], None]
@@ -90,7 +90,7 @@ class Helper:
         return self._number
 
     def send(self, order: Order) -> None:
-        """Send an order."""
+        """Have the helper do this. What comes of it arrives as reports."""
         self._poller.send(self._channel, msgspec.msgpack.encode(order))
 
     def look(self) -> None:

@@ -54,11 +54,11 @@ from mpi_runtime.core.gangs.pmix_types import (
 from mpi_runtime.core.gangs.port_gate import Gate, listening
 
 
-def _guarded(function: Callable[..., int | None]) -> Callable[..., Any]:
+def _guarded(function: Callable[..., int | None]) -> Callable[..., object]:
     """End this process if a callback fails: ctypes would go back to the library with a random answer."""
 
     @wraps(function)
-    def guarded(*args: Any) -> Any:
+    def guarded(*args: object) -> object:
         try:
             return function(*args)
         except BaseException:
@@ -96,7 +96,7 @@ class Server:
         """The number of ranks of each gang."""
         self._groups: dict[int, tuple[str, list[int]]] = {}
         """Groups that are being made: the gang and the members."""
-        self._held: dict[int, Any] = {}
+        self._held: dict[int, object] = {}
         """Answers that the library still reads."""
         self._release, self._looked_up = Release(_guarded(self._on_read)), Looked(_guarded(self._on_looked_up))
         self._callbacks = self._made()
@@ -304,16 +304,16 @@ class Server:
         if isinstance(held, int):
             self._library.PMIx_Info_free(held, 3)
 
-    def _on_connected(self, process: Any, _: int, infos: int, count: int, callback: int, data: int) -> int:
+    def _on_connected(self, process: object, _: int, infos: int, count: int, callback: int, data: int) -> int:
         self._report(messages.Member(*_named(process), is_final=False))
         return DONE
 
-    def _on_finalized(self, process: Any, _: int, callback: int, data: int) -> int:
+    def _on_finalized(self, process: object, _: int, callback: int, data: int) -> int:
         self._report(messages.Member(*_named(process), is_final=True))
         return DONE
 
     def _on_abort(
-        self, process: Any, _: int, code: int, text: bytes | None, procs: int, count: int, callback: int, data: int
+        self, process: object, _: int, code: int, text: bytes | None, procs: int, count: int, callback: int, data: int
     ) -> int:
         self._report(messages.Aborted(*_named(process), code, (text or b"").decode()))
         return DONE
@@ -326,7 +326,7 @@ class Server:
         self._report(messages.Fence(namespace, self._keep(callback, closure), ranks, content))
         return 0
 
-    def _on_modex(self, process: Any, infos: int, count: int, callback: int, closure: int) -> int:
+    def _on_modex(self, process: object, infos: int, count: int, callback: int, closure: int) -> int:
         namespace, rank = _named(process)
         self._report(messages.Wanted(namespace, self._keep(callback, closure), rank))
         return 0
@@ -356,7 +356,14 @@ class Server:
         return 0
 
     def _on_log(
-        self, process: Any, infos: int, count: int, directives: int, directives_count: int, callback: int, closure: int
+        self,
+        process: object,
+        infos: int,
+        count: int,
+        directives: int,
+        directives_count: int,
+        callback: int,
+        closure: int,
     ) -> None:
         texts = []
         for at in range(infos, infos + count * INFO_BYTES, INFO_BYTES):

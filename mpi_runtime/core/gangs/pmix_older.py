@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import POINTER, c_size_t, c_void_p
 from typing import Any
 
@@ -55,7 +56,7 @@ def supply(library: Any) -> list[str]:
             index += 1
         libc.free(ctypes.cast(words, c_void_p))
 
-    found: dict[str, Any] = {
+    found: dict[str, Callable[..., object]] = {
         "PMIx_Info_create": create_infos,
         "PMIx_Info_free": free_infos,
         "PMIx_Data_array_create": create_array,

@@ -21,18 +21,18 @@ INFO_BYTES = 552
 """The bytes of an attribute in memory: name 512, flags 4, padding 4, type 2, padding 6, value 24."""
 KIND, VALUE = 520, 528
 """Where an attribute has the type of its value, and the value. The name comes first."""
-Item = tuple[str, Any, int]
+Item = tuple[str, object, int]
 """An attribute: name, value, type."""
 
 
 class Process(ctypes.Structure):
-    """A process: its namespace and rank."""
+    """pmix_proc_t."""
 
     _fields_ = [("namespace", ctypes.c_char * 256), ("rank", c_uint32)]
 
 
 class Bytes(ctypes.Structure):
-    """Bytes and their number."""
+    """pmix_byte_object_t."""
 
     _fields_ = [("bytes", c_void_p), ("size", c_size_t)]
 
@@ -69,14 +69,14 @@ class PmixError(Exception):
     """The library has refused something."""
 
 
-def declare(library: Any, supplied: Collection[str] = ()) -> None:
+def declare(library: object, supplied: Collection[str] = ()) -> None:
     """State the types of the functions of a library, except those that were supplied to it.
 
     Raises:
         PmixError: it lacks one.
     """
     pointer, text = c_void_p, c_char_p
-    types: dict[str, tuple[Any, list[Any]]] = {
+    types: dict[str, tuple[object, list[object]]] = {
         "PMIx_Get_version": (text, []),
         "PMIx_Error_string": (text, [c_int]),
         "PMIx_Info_create": (pointer, [c_size_t]),

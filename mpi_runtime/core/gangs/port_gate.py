@@ -272,7 +272,7 @@ def _listed(far: Address, near: Address) -> int:
 
 
 def _hex(address: Address) -> bytes:
-    """Return an address as the table has it."""
+    """Return an address as /proc/net/tcp writes it."""
     host, port = address
     return b"%08X:%04X" % (struct.unpack("=I", socket.inet_aton(host))[0], port)
 

@@ -34,7 +34,6 @@ class Pmi1Side(Pairs[socket.socket]):
         node.initialised, node.finalized = self._dialogue.initialised, self._dialogue.finalized
 
     def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
-        """See `Side`."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._ours[rank], self._theirs[rank] = ours, theirs
@@ -42,7 +41,6 @@ class Pmi1Side(Pairs[socket.socket]):
         return {"PMI_RANK": str(rank), "PMI_SIZE": str(len(self._node.hosts))}, {"PMI_FD": theirs.fileno()}
 
     def look(self, rank: int) -> None:
-        """See `Side`."""
         if rank in self._ours:
             self._on_ready(rank)
 
@@ -79,7 +77,6 @@ class Pmi1Side(Pairs[socket.socket]):
                     self._end(action.rank)
 
     def on_message(self, message: Fenced | Question | Answer) -> None:
-        """See `Side`."""
         if isinstance(message, Fenced):
             self._perform(self._dialogue.fenced(message.key, message.parts))
 
@@ -105,14 +102,12 @@ class PmixSide:
         self._helper.register(self, messages.Register(node.name, node.hosts, node.names, node.own))
 
     def member(self, rank: int) -> tuple[Mapping[str, str], Mapping[str, int]]:
-        """See `Side`."""
         return self._variables[rank], {}
 
     def forked(self, rank: int) -> None:
-        """See `Side`."""
+        pass  # members get no descriptors
 
     def look(self, rank: int) -> None:
-        """See `Side`."""
         self._helper.look()  # the helper has reported what a member has done before the member continued
 
     def on_helper_lost(self, problem: str) -> None:
@@ -162,7 +157,6 @@ class PmixSide:
             self._kinds.add(kind)
 
     def on_message(self, message: Fenced | Question | Answer) -> None:
-        """See `Side`."""
         if isinstance(message, Fenced):
             number = self._fences.pop(message.key)
             if msgspec.msgpack.decode(message.key)[0] is None:
@@ -178,7 +172,6 @@ class PmixSide:
             self._helper.send(messages.Collected(message.number, message.status, message.body))
 
     def close(self) -> None:
-        """See `Side`."""
         node = self._node
         if node.is_ready and node.talks is None and not node.initialised.issuperset(node.ranks):
             self._helper.is_suspect = True  # or a retry would wait for it in vain, too

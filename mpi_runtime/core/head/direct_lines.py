@@ -18,7 +18,7 @@ from mpi_runtime.scheduler.protocol.effects import Cancel, RankEffect, StartExec
 
 
 class DirectLines:
-    """The direct lines of one job."""
+    """The lines from the head to executors of other ranks on its host, without their workers."""
 
     def __init__(self, transport: Transport, custodian: Custodian, token: str, is_on: bool) -> None:
         """Make none yet. `token`: of the job: executors of the next one have the same numbers."""

@@ -40,7 +40,7 @@ class Gathers:
             self._send(agents[node], GangBytes(message.gang, node, agents, data))
 
     def end(self, gangs: Iterable[int]) -> None:
-        """Forget gangs."""
+        """Forget gangs. Their late messages are dropped."""
         for gang in gangs:
             self._gathers.pop(gang, None)
             self._ended.append(gang)

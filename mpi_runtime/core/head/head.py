@@ -21,7 +21,8 @@ import contextlib
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, get_args
 
 from mpi_runtime import config as configuration
 from mpi_runtime.core.head.direct_lines import DirectLines
@@ -65,11 +66,14 @@ from mpi_runtime.scheduler.protocol.events import DRIVER, Call, RefusedError
 from mpi_runtime.scheduler.protocol.questions import Question
 from mpi_runtime.scheduler.protocol.rank_events import (
     ExecutorDied,
+    ExecutorStarted,
     FrameRefused,
     JobBegan,
+    MemoryEvent,
     RankEvent,
     RankJoined,
     RankLost,
+    TakenBack,
 )
 from mpi_runtime.scheduler.protocol.window_questions import MeasuredHosts, Output, Several, Stack
 from mpi_runtime.show import log
@@ -149,7 +153,7 @@ class Head:
     def _send(self, rank: int, message: ForAgent) -> None:
         """Send a message to the agent of a rank, which may be this one."""
         if rank == self._transport.rank:
-            self._agent.take(message)
+            self._agent.obey(message)
         else:
             self._transport.send(rank, codec.encode([message]))
 
@@ -161,30 +165,19 @@ class Head:
         """Take a message of a rank. The agent of this rank calls this directly."""
         self._has_heard = True
         try:
-            if isinstance(message, FromExecutor):
-                self._hear(message, now_us())
-            elif isinstance(message, Log):
-                self._print(message)
-            elif isinstance(message, Ended):
-                self._agent.custodian.end(message)
-            elif isinstance(message, Pull | Unpull):
-                self._agent.pull(source, message)
-            elif isinstance(message, GangBytes):
-                self._gathers.take(message, source)
-            elif isinstance(message, Measured):
-                self._measures.take(message)
-            elif isinstance(message, StackRead):
-                self._stacks.take(message)
-            elif isinstance(message, RankJoined):
-                self._join(message, source)
-            elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
-                self._scheduler.handle_rank(message, now_us())
-                if isinstance(message, ExecutorDied):  # its output has arrived before
-                    self._forget(message.executor)
-            else:
-                raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")
+            _REPORTS.get(type(message), Head._refuse_message)(self, message, source)
         except (codec.BadFrameError, RefusedError) as error:
             self._bad_frames.dropped(source, error)
+
+    def _refuse_message(self, message: BetweenRanks, _: int) -> None:
+        raise codec.BadFrameError(f"a {type(message).__name__} is not for the head")
+
+    def _take_event(self, event: RankEvent, _: int) -> None:
+        self._scheduler.handle_rank(event, now_us())
+
+    def _take_death(self, event: ExecutorDied, _: int) -> None:
+        self._scheduler.handle_rank(event, now_us())
+        self._forget(event.executor)  # its output has arrived before
 
     def _forget(self, executor: int) -> None:
         self._names.pop(executor, None)
@@ -197,7 +190,8 @@ class Head:
         self._working.add(source)
         self._begin_job_if_all_are_there(now_us())
 
-    def _hear(self, message: FromExecutor, now: int) -> None:
+    def _hear(self, message: FromExecutor, _: int) -> None:
+        now = now_us()
         try:
             events = codec.from_client.decode(message.frame)
         except codec.BadFrameError as error:
@@ -503,6 +497,22 @@ class Head:
         if not self.driver_is_gone:
             self._driver.send_rest_and(codec.encode([Answer(0, b"")]), 0)
         return not self.driver_is_gone and not self._driver.closed
+
+
+_REPORTS: dict[type, Callable[[Head, Any, int], None]] = {
+    FromExecutor: Head._hear,
+    Log: lambda head, message, _: head._print(message),
+    Ended: lambda head, message, _: head._agent.custodian.end(message),
+    Pull: lambda head, message, source: head._agent.pull(source, message),
+    Unpull: lambda head, message, source: head._agent.pull(source, message),
+    GangBytes: lambda head, message, source: head._gathers.take(message, source),
+    Measured: lambda head, message, _: head._measures.take(message),
+    StackRead: lambda head, message, _: head._stacks.take(message),
+    RankJoined: Head._join,
+    ExecutorDied: Head._take_death,
+    **dict.fromkeys((ExecutorStarted, TakenBack, FrameRefused, *get_args(MemoryEvent)), Head._take_event),
+}
+"""What the head does with a message of a rank, by its type. Its rank comes last."""
 
 
 def die_soon() -> None:

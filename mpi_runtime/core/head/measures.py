@@ -39,7 +39,7 @@ class Measures:
         """By rank."""
 
     def take(self, answer: Measured) -> None:
-        """Take what a rank has measured."""
+        """Keep what a rank has measured, in place of its last answer."""
         self._answers[answer.rank] = time.monotonic(), answer
 
     def answer(self, ranks: Sequence[int]) -> HostsUse:

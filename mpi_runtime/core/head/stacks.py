@@ -29,7 +29,7 @@ class Stacks:
         """By host and process id: the time at which it was asked for or has arrived, and the stacks."""
 
     def take(self, answer: StackRead) -> None:
-        """Take the stacks of a process."""
+        """Keep stacks until the visitor asks again."""
         self._found[self._hostnames[answer.rank], answer.pid] = time.monotonic(), answer.text
 
     def answer(self, host: str, pid: int, ranks: Sequence[int]) -> str:

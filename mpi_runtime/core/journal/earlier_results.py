@@ -98,6 +98,6 @@ class Earlier:
         return found if isinstance(found, Record) else None
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files. No further record can be read."""
         for file in self._files:
             file.close()

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Segment(NamedTuple):
-    """One run."""
+    """The file of one run; after `compact`, of several."""
 
     path: Path
     bodies: list[segments.Body]
@@ -45,7 +45,7 @@ class Health(msgspec.Struct, frozen=True):
     calls: int
     damaged_bytes: int
     values: int
-    """Files of values."""
+    """The number of files of values."""
     damaged_values: list[str]
 
 

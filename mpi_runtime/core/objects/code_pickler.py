@@ -30,7 +30,7 @@ _OF_CODE = b"cloudpickle.cloudpickle"
 _COMMON = cloudpickle.Pickler.dispatch_table
 
 
-def _reduce(code: CodeType) -> tuple[Any, ...]:
+def _reduce(code: CodeType) -> tuple[object, ...]:
     make, arguments = _COMMON[CodeType](code)
     return make, tuple(code.co_filename if type(one) is str and one == _CONSTANT else one for one in arguments)
 
@@ -60,22 +60,22 @@ def _is_new(thing: object) -> bool:
     return True
 
 
-def _is_by_value(reduced: Any) -> bool:
+def _is_by_value(reduced: object) -> bool:
     """Whether a function, class or instance is pickled with its content."""
     return type(reduced) is tuple and len(reduced) > 2
 
 
-def _reduce_without_place(code: CodeType) -> tuple[Any, ...]:
-    found: tuple[Any, ...] = _COMMON[CodeType](code.replace(co_filename="", co_firstlineno=1, co_linetable=b""))
+def _reduce_without_place(code: CodeType) -> tuple[object, ...]:
+    found: tuple[object, ...] = _COMMON[CodeType](code.replace(co_filename="", co_firstlineno=1, co_linetable=b""))
     return found
 
 
 class _Hashing(Pickler):
     """Leaves out of functions and classes what differs if they stand at another line."""
 
-    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce_without_place}, *_COMMON.maps)
+    dispatch_table: ClassVar[object] = ChainMap({CodeType: _reduce_without_place}, *_COMMON.maps)
 
-    def reducer_override(self, thing: object) -> Any:
+    def reducer_override(self, thing: object) -> object:
         _is_new(thing)  # cloudpickle gives it an id, which is not to stay
         found = cloudpickle.Pickler.reducer_override(self, thing)
         if not _is_by_value(found):
@@ -106,7 +106,7 @@ def to_hash(value: object) -> bytes:
     return b"".join((data, *buffers))
 
 
-def _reduce_with_lasting_id(self: Pickler, thing: object) -> Any:
+def _reduce_with_lasting_id(self: Pickler, thing: object) -> object:
     is_new = _is_new(thing)
     found = cloudpickle.Pickler.reducer_override(self, thing)
     if is_new and _is_by_value(found):
@@ -126,7 +126,7 @@ def keep_ids() -> None:
     Pickler.reducer_override = _reduce_with_lasting_id
 
 
-def identity(value: object, data: bytes, rest: Sequence[Any]) -> bytes:
+def identity(value: object, data: bytes, rest: Sequence[object]) -> bytes:
     """Return what is hashed in place of a pickle with code of the program; empty: the pickle, `data` and `rest`."""
     if not _keeps_ids or not any(_OF_CODE in piece for piece in (data, *rest) if type(piece) is bytes):
         return b""

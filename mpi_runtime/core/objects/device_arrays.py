@@ -17,7 +17,7 @@ from mpi_runtime.core.objects import code_pickler, process_facts
 from mpi_runtime.core.objects.arena import pinned_twin
 from mpi_runtime.gpu import arrays, cuda_context, staging
 
-Reducer = Callable[[Any], Any]
+Reducer = Callable[[object], object]
 _COMMON: list[dict[type, Reducer]] = code_pickler.Pickler.dispatch_table.maps
 """The reducers of cloudpickle, and ours for code."""
 _OWN = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
@@ -79,7 +79,7 @@ class LastPickler(code_pickler.Pickler):
     dispatch_table = _Reducers(takes_all=True)
 
 
-def _reduce(array: Any) -> Any:
+def _reduce(array: object) -> object:
     found = arrays.find(array)
     if found is None:
         return array.__reduce_ex__(5)
@@ -88,7 +88,7 @@ def _reduce(array: Any) -> Any:
     return device_array, (found.facts, _place(found.ordinal), pickle.PickleBuffer(bytes_of_it))
 
 
-def resolve(buffers: Sequence[Any]) -> list[Any] | None:
+def resolve(buffers: Sequence[memoryview]) -> list[object] | None:
     """Return the buffers beside a pickle, with `OnDevice` for those on a device; None: none is."""
     owners = [raw.obj for raw in buffers]
     if OnDevice not in map(type, owners):
@@ -103,7 +103,7 @@ def _place(ordinal: int) -> str:
 
 
 @published()
-def device_array(facts: arrays.Facts, place: str, data: memoryview) -> Any:
+def device_array(facts: arrays.Facts, place: str, data: memoryview) -> object:
     """Return the array on the current device of this process; a numpy array in a driver that uses no device.
 
     Raises:
@@ -129,7 +129,7 @@ def _say_how(facts: arrays.Facts, place: str) -> None:
     )
 
 
-def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> Any:
+def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> object:
     """Return the array on the current device of this process, even if CUDA has to be started.
 
     Raises:
@@ -149,7 +149,7 @@ def make_on_device(facts: arrays.Facts, place: str, data: memoryview) -> Any:
     return array
 
 
-def make_on_host(facts: arrays.Facts, place: str, data: memoryview) -> Any:
+def make_on_host(facts: arrays.Facts, place: str, data: memoryview) -> object:
     """Return the array as a numpy array."""
     del place
     return arrays.on_host(facts, memoryview(data))
@@ -165,7 +165,7 @@ class _Reader:
         found, self._left = bytes(self._left[:size]), self._left[size:]
         return found
 
-    def readinto(self, target: Any) -> int:
+    def readinto(self, target: memoryview) -> int:
         found, self._left = self._left[: len(target)], self._left[len(target) :]
         target[: len(found)] = found
         return len(found)
@@ -177,12 +177,12 @@ class _Reader:
 class Unpickler(pickle.Unpickler):
     """Reads a value with another function in place of `device_array`."""
 
-    def __init__(self, maker: Callable[..., Any], data: Any, buffers: Sequence[Any]) -> None:
+    def __init__(self, maker: Callable[..., object], data: object, buffers: Sequence[object]) -> None:
         super().__init__(_Reader(data), buffers=buffers)
         self._maker = maker
 
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a class or function by its name."""
+    def find_class(self, module: str, name: str) -> object:
+        """Put the maker in place of `device_array`. `pickle` calls this for each name."""
         if (module, name) == (device_array.__module__, device_array.__name__):
             return self._maker
         return super().find_class(module, name)

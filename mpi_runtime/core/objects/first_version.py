@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable
-from typing import Any
 
 _MODULES = """
 mpi_runtime.api.calls mpi_runtime cancel explain kill remote
@@ -57,11 +56,11 @@ def as_first_pickled(arguments: bytes) -> bytes:
 
 
 class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         return super().find_class(FACES.get((module, name), module), name)
 
 
-def loads(data: Any, buffers: Iterable[Any] = ()) -> Any:
+def loads(data: bytes | bytearray | memoryview, buffers: Iterable[object] = ()) -> object:
     """Do as `pickle.loads` with a pickle of the first version."""
     return _Unpickler(io.BytesIO(data), buffers=buffers).load()
 

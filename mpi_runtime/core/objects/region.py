@@ -34,7 +34,7 @@ system moves others' pages for 5 ms to make one. Entering as many small pages ta
 
 
 def map_part(descriptor: int, start: int, size: int, access: int) -> mmap.mmap:
-    """Map a part of the file."""
+    """Map a part of the arena. It is left out of core dumps."""
     mapping = mmap.mmap(descriptor, size, access=access, offset=start)
     with suppress(OSError):  # or a core dump would contain the arena
         mapping.madvise(mmap.MADV_DONTDUMP)

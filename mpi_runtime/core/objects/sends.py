@@ -16,7 +16,7 @@ from mpi_runtime.core.transport.messages import Pull, Unpull
 WINDOW = 2
 """Chunks of one transfer that sender and receiver have in MPI at a time."""
 CHUNKS = 16
-"""Chunks for all receivers."""
+"""Large chunks in MPI at a time, for all receivers together."""
 SMALL = 1 << 20
 """Chunks up to this size do not wait for others."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -99,7 +99,7 @@ class Serialized(NamedTuple):
             yield from zip(_layout(self)[:-1], self.buffers, strict=True)
 
     def inline(self) -> bytes:
-        """Return all bytes in one piece."""
+        """Copy data and buffers into one piece, as messages have them."""
         if not self.buffers:
             return b"".join((self.data, *self.rest)) if self.rest else self.data
         whole = bytearray(self.size())
@@ -178,7 +178,7 @@ def dumps(value: object, what: str = "the value") -> Serialized:
     return _dumps_plain(value, items) or _dumps_any(value, f"{what} of type {kind.__name__}")
 
 
-def dumps_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Serialized:
+def dumps_arguments(args: tuple[object, ...], kwargs: Mapping[str, object], what: str) -> Serialized:
     """Serialise the arguments of a call; see `dumps`."""
     items = (*args, *kwargs.values()) if kwargs else args
     return _dumps_plain((args, kwargs), items) or _dumps_any((args, kwargs), what)
@@ -259,7 +259,7 @@ def _held(piece: bytearray, before: bytes) -> memoryview:
     return view
 
 
-def _put_beside(buffers: list[Any], buffer: pickle.PickleBuffer) -> bool:
+def _put_beside(buffers: list[object], buffer: pickle.PickleBuffer) -> bool:
     """Put a buffer beside the pickle. Return True if the pickle must contain it, since it is not contiguous."""
     try:
         raw = buffer.raw()
@@ -304,10 +304,10 @@ def _dumps_with_devices(value: object, what: str) -> Serialized:
     return found if buffers is None else _PartlyOnDevice(found.data, buffers, found.refs, found.rest)
 
 
-def copying(read: Callable[..., Any]) -> Callable[..., Any]:
+def copying(read: Callable[..., object]) -> Callable[..., object]:
     """Return a function like `read`, for `loads`, that makes arrays writable copies."""
 
-    def copied(data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+    def copied(data: Buffer, buffers: Sequence[Buffer] = ()) -> object:
         return read(_without_marks(bytes(data)), buffers=[bytearray(buffer) for buffer in buffers])
 
     return copied
@@ -330,7 +330,7 @@ def _without_marks(data: bytes) -> bytes:
     return b"".join((*kept, data[begin:]))
 
 
-def loads(data: Buffer, read: Callable[..., Any] = pickle.loads) -> Any:
+def loads(data: Buffer, read: Callable[..., object] = pickle.loads) -> Any:
     """Return the value. Its arrays are read-only views of `data`, and keep `data` alive.
 
     Args:
@@ -380,7 +380,7 @@ def _aligned(data: bytes) -> memoryview:
     return memoryview(room)[begin : begin + len(data)].toreadonly()
 
 
-def _loads_by(maker: str, data: Buffer, buffers: Sequence[Buffer] = ()) -> Any:
+def _loads_by(maker: str, data: Buffer, buffers: Sequence[Buffer] = ()) -> object:
     """Do as `pickle.loads`, with arrays on GPUs made by this function of `device_arrays.py`."""
     from mpi_runtime.core.objects import device_arrays
 

@@ -51,7 +51,7 @@ class Heartbeat:
         self._heard_s.pop(rank, None)
 
     def stop(self) -> None:
-        """Stop all heartbeats."""
+        """Expect no rank any more: the job ends."""
         self._heard_s.clear()
 
     def turn(self) -> float | None:

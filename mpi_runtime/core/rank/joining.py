@@ -116,7 +116,7 @@ def _new_arena(capacity: int, ranks: int) -> int:
 
 
 class Rank:
-    """A rank in one job: its host, its agent, and its report to the head (`joined`)."""
+    """A rank in one job: its host, its agent with what that asks of it, and its report to the head (`joined`)."""
 
     def __init__(
         self,
@@ -136,34 +136,37 @@ class Rank:
         self.job = job
         self.config = config = job.config
         self.host = host = Host(transport, job)
-        me, watch = transport.rank, None
+        self.transport, self.poller, self.forkservers = transport, poller, forkservers
+        self.report, self.now_s = report, time.monotonic
+        me = transport.rank
         self._is_working = me in host.working
         self._launcher = launcher
-        own = AgentArena(host.arena, host.regions[me])
+        self.arena = AgentArena(host.arena, host.regions[me])
         scratch = directory_of(configuration.scratch_directory(), job.token, transport.hostnames[me])
-        setup = Setup(me, transport.hostnames[me], host.regions, job, scratch)
+        self.setup = Setup(me, transport.hostnames[me], host.regions, job, scratch)
+        self.expects_calls = me == host.working[0]  # the first call of this host will run here
+        self.memory: MemoryWatch | None = None
+        self._finder = finder
         if self._is_working:
-            finder = finder or Finder(forkservers.path)
+            self._finder = finder or Finder(forkservers.path)
             memory = Memory(config.memory_limit or 0, is_alone=launcher != INSIDE)
-            watch = MemoryWatch(me, memory, config.memory_usage_threshold, time.monotonic, report)
+            self.memory = MemoryWatch(me, memory, config.memory_usage_threshold, time.monotonic, report)
+        self.agent = NodeAgent(self)
+        self.joined = self._joined(transport, self.arena.layout.capacity, self.agent.gpus)
 
-        def find_gpus() -> Gpus:
-            launchers.take_own_gpus(launcher)
-            return Gpus(finder, config.start_timeout_s * PART_OF_START, config.num_gpus, launcher)
+    def find_gpus(self) -> Gpus:
+        """Return the GPUs of the rank. May wait for a helper process."""
+        launchers.take_own_gpus(self._launcher)
+        timeout_s = self.config.start_timeout_s * PART_OF_START
+        return Gpus(self._finder, timeout_s, self.config.num_gpus, self._launcher)
 
-        self.agent = NodeAgent(
-            transport,
-            poller,
-            report,
-            own,
-            setup,
-            forkservers,
-            find_gpus,
-            watch,
-            lambda: _spill_directory(config),
-            expects_calls=me == host.working[0],  # the first call of this host will run here
-        )
-        self.joined = self._joined(transport, own.layout.capacity, self.agent.gpus)
+    def spill_directory(self) -> str:
+        """Return the directory for values that leave a full arena; empty: nothing is spilled."""
+        stated = self.config.object_spilling_directory is not None
+        for one in configuration.spill_directories(self.config):
+            if stated or (os.path.isdir(one) and not machine.is_in_memory(one)):
+                return one
+        return ""
 
     def _joined(self, transport: Transport, capacity: int, gpus: Gpus) -> RankJoined:
         """Return the resources of this rank. Each working rank reports those of the host: the head takes them once."""
@@ -220,13 +223,6 @@ def once_for_each_host(ranks: Iterable[RankJoined]) -> Iterator[RankJoined]:
         if _resource_of_host(one.hostname) in one.custom:  # it is a working rank, which reports those of its host
             reported.add(one.host)
         yield one
-
-
-def _spill_directory(config: Config) -> str:
-    """Return the directory for values that leave a full arena; empty: nothing is spilled."""
-    stated = config.object_spilling_directory is not None
-    directories = configuration.spill_directories(config)
-    return next((one for one in directories if stated or (os.path.isdir(one) and not machine.is_in_memory(one))), "")
 
 
 def _end_us(spare_s: float) -> int:

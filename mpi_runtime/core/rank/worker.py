@@ -168,12 +168,10 @@ class Worker:
             agent.custodian.to_executor(message.executor, message.ids, message.frame)
         elif isinstance(message, StartDirect):
             agent.start(message.start, message.key)
-        elif isinstance(message, RankEffect):
+        elif isinstance(message, RankEffect | ForAgent):
             agent.obey(message)
         elif isinstance(message, Pull | Unpull):
             agent.pull(source, message)
-        elif isinstance(message, ForAgent):
-            agent.take(message)
         elif isinstance(message, EndJob):
             self._end(rank, message.all_idle)
         else:

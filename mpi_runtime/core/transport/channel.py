@@ -186,6 +186,6 @@ class Channel:
         return frames
 
     def close(self) -> None:
-        """Close this end."""
+        """Drop what is unsent, and close this end."""
         self._forget()
         self.socket.close()

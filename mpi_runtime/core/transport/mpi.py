@@ -208,7 +208,7 @@ class MpiTransport:
         except self.mpi_error as error:
             raise self._why_not_met(error) from error
 
-    def _why_not_met(self, error: Any) -> TransportError:
+    def _why_not_met(self, error: MPI.Exception) -> TransportError:
         """Return our error for ranks that could not meet; with ULFM it names those that have died."""
         mpi = self._mpi
         if error.Get_error_class() != mpi.ERR_PROC_FAILED:
@@ -245,7 +245,7 @@ class MpiTransport:
         here = {rank: bells[rank] for rank, host in enumerate(hosts) if host == hosts[self.rank]}
         self._bell.join(self.rank, self.size, here)
 
-    def translate(self, error: Any, doing: str, peer: int | None = None) -> TransportError:
+    def translate(self, error: MPI.Exception, doing: str, peer: int | None = None) -> TransportError:
         """Return our error for an exception of mpi4py."""
         whom = "" if peer is None else f" with rank {peer} on {self.hostnames[peer]}"
         return TransportError(f"MPI could not {doing}{whom}: {error.Get_error_string()}")
@@ -296,7 +296,7 @@ class MpiTransport:
             frames += self._finished(arriving, "receive")
         return frames
 
-    def _survive(self, error: Any, doing: str, peer: int | None = None) -> None:
+    def _survive(self, error: MPI.Exception, doing: str, peer: int | None = None) -> None:
         """Note ranks that have died, if that is the error.
 
         Raises:
@@ -498,7 +498,7 @@ class Bulk:
             raise self._failed(error) from error
         transport.transfers_active += 1
 
-    def _failed(self, error: Any) -> TransportError:
+    def _failed(self, error: MPI.Exception) -> TransportError:
         return self._transport.translate(error, "move bulk data", self._peer)
 
     def done(self) -> bool:

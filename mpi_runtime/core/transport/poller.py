@@ -25,7 +25,7 @@ class HasFileno(Protocol):
     """A socket, a channel, a pipe."""
 
     def fileno(self) -> int:
-        """Return the descriptor."""
+        """Return the descriptor, the same one until it is removed from the poller."""
 
 
 class Poller:
@@ -124,7 +124,7 @@ class Poller:
         return True
 
     def close(self) -> None:
-        """Close the epoll."""
+        """Wait for nothing more. The descriptors stay open."""
         self._epoll.close()
 
 

@@ -25,7 +25,6 @@ class Tokens(NamedTuple):
     take: Callable[[], object]
     """Take one token. Raises BlockingIOError if there is none."""
     close: Callable[[], object]
-    """Close this end."""
 
 
 def tokens_of(descriptor: int) -> Tokens:

@@ -91,3 +91,12 @@ def test_every_verb_and_option_has_help_for_the_shells() -> None:
     texts = [verb.help for verb in found] + [option.help for verb in found for option in verb.options]
     assert all(texts)
     assert not [text for text in texts if set(text) & set("'\"`$\\[]:\n")]
+
+
+def test_no_verb_is_called_for_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(words: object) -> int:
+        raise AssertionError(words)
+
+    for place, _ in VERBS.values():
+        monkeypatch.setattr(place.replace(":", "."), never)
+    assert [verb.path for verb in verbs() if " " not in verb.path] == [*VERBS]

@@ -9,7 +9,7 @@ import pytest
 
 from mpi_runtime.batch.cli.control import perform
 from mpi_runtime.batch.cli.main import Part
-from mpi_runtime.batch.cli.options import parser
+from mpi_runtime.batch.cli.options import batch_parser
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import Status
 from mpi_runtime.batch.history import submitted
@@ -104,7 +104,7 @@ def test_a_job_with_fresh_begins_where_the_one_before_was_killed_on_another_host
     with monkeypatch.context() as there:
         there.setattr(claim, "here", lambda: "elsewhere")
         first = claim.Claim(folder, "the first")
-    options = parser().parse_args(["jobs.txt", "--fresh"])
+    options = batch_parser().parse_args(["jobs.txt", "--fresh"])
     part = Part(options, [], {}, str(folder.parent), False, None)
     with pytest.raises(LaunchError, match="in use by the first, and a job can join it only without --fresh"):
         part._joined()

@@ -283,7 +283,7 @@ def test_the_command_line_has_each_option(file: Path, capsys: pytest.CaptureFixt
     assert {"--nodes=2", "--gpus-per-node=4", "--time=1:00:00", "--partition=gpu"} <= set(options(text))
     assert "module load m\ncheck 'module load m'\nexport A=1\nexport B=3\n" in text
     assert "-m pkg.main --time 5 &\n" in text
-    flags = cli._submit_parser().format_help()
+    flags = cli.submit_parser().format_help()
     known = {field.name.replace("_", "-") for field in fields(Request)} - {"modules", "environment"}
     assert [name for name in known if f"--{name}" not in flags] == []
 

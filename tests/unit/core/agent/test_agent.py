@@ -10,15 +10,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from mpi_runtime.config import Config
 from mpi_runtime.core.agent import leftovers
 from mpi_runtime.core.agent.agent import NodeAgent
 from mpi_runtime.core.agent.executors import LocalExecutor, describe_status
 from mpi_runtime.core.agent.forkserver import Forkservers
-from mpi_runtime.core.agent.gpus import Gpus
 from mpi_runtime.core.agent.output_lines import Lines
 from mpi_runtime.core.executor import scratch
-from mpi_runtime.core.executor.fork_messages import MESSAGE_BYTES_MAX, Exited, Setup
+from mpi_runtime.core.executor.fork_messages import MESSAGE_BYTES_MAX, Exited
 from mpi_runtime.core.executor.forkserver_handle import Handle
 from mpi_runtime.core.objects import arena
 from mpi_runtime.core.objects.arena import AgentArena
@@ -31,7 +29,6 @@ from mpi_runtime.core.transport.messages import (
     Allocated,
     Drained,
     FromExecutor,
-    Job,
     Log,
     PauseLogs,
     Pull,
@@ -42,13 +39,11 @@ from mpi_runtime.core.transport.tokens import tokens_of
 from mpi_runtime.scheduler.protocol.effects import Cancel, Fetch, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import Done
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorStarted, FrameRefused, TakenBack
+from tests.fake_rank import SETUP, FakeRank
 from tests.mpi import memory_transport
 
 CALLS = [bytes([number] * 16) for number in range(1, 10)]
 MIB = 1 << 20
-
-
-SETUP = Setup(0, "host", {0: 0}, Job(Config(), b"", [], [], 64, [], ""), "/nonexistent/files of the job")
 
 
 class Desk:
@@ -62,14 +57,7 @@ class Desk:
         self.arena = AgentArena(self.memory, rank)
         self.forkservers = Forkservers([])
         self.agent = NodeAgent(
-            self.transports[rank],
-            self.poller,
-            self.reports.append,
-            self.arena,
-            SETUP,
-            self.forkservers,
-            lambda: Gpus(None, 0.0, None, ""),
-            now_s=lambda: 0.0,
+            FakeRank(self.transports[rank], self.poller, self.reports.append, self.arena, self.forkservers)
         )
         ours, self.end = pair()
         self.tokens = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE)
@@ -277,11 +265,11 @@ class Pausable:
 def test_output_is_read_when_the_process_is_known_and_nobody_has_paused_it(desk: Desk) -> None:
     lines = Pausable()
     desk.executor.outputs.append(cast(Lines, lines))
-    desk.agent.take(PauseLogs(True))
-    desk.agent.take(PauseLogs(False))  # its process is not known: where its lines come from could not be said
+    desk.agent.obey(PauseLogs(True))
+    desk.agent.obey(PauseLogs(False))  # its process is not known: where its lines come from could not be said
     desk.executor.pid = 1
-    desk.agent.take(PauseLogs(True))
-    desk.agent.take(PauseLogs(False))
+    desk.agent.obey(PauseLogs(True))
+    desk.agent.obey(PauseLogs(False))
     assert lines.paused == [True, True, True, False]
 
 

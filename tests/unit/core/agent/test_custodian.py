@@ -13,7 +13,6 @@ import pytest
 from mpi_runtime.core.agent.agent import NodeAgent
 from mpi_runtime.core.agent.executors import LocalExecutor
 from mpi_runtime.core.agent.forkserver import Forkservers
-from mpi_runtime.core.agent.gpus import Gpus
 from mpi_runtime.core.executor.fork_messages import MESSAGE_BYTES_MAX, Exited
 from mpi_runtime.core.executor.forkserver_handle import Handle
 from mpi_runtime.core.head import direct_lines
@@ -28,8 +27,8 @@ from mpi_runtime.core.transport.unsent_frame import Draft
 from mpi_runtime.scheduler.protocol.effects import Cancel, Free, StartExecutor, StopExecutor, TakeBack
 from mpi_runtime.scheduler.protocol.events import Done
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, TakenBack
+from tests.fake_rank import FakeRank
 from tests.mpi import memory_transport
-from tests.unit.core.agent.test_agent import SETUP
 
 CALLS = [bytes([number] * 16) for number in range(1, 5)]
 START = StartExecutor(1, {}, [], 1, [])
@@ -51,14 +50,13 @@ class Pair:
         self.reports: list[list[Any]] = [[], []]
         self.agents = [
             NodeAgent(
-                self.transports[rank],
-                self.poller,
-                self.reports[rank].append,
-                AgentArena(self.memory, rank),
-                SETUP,
-                self.forkservers,
-                lambda: Gpus(None, 0.0, None, ""),
-                now_s=lambda: 0.0,
+                FakeRank(
+                    self.transports[rank],
+                    self.poller,
+                    self.reports[rank].append,
+                    AgentArena(self.memory, rank),
+                    self.forkservers,
+                )
             )
             for rank in (0, 1)
         ]
@@ -337,7 +335,7 @@ def test_what_an_executor_has_printed_is_quoted_if_it_has_begun_no_call(two: Pai
     two.start()
     os.write(two.descriptors[-1], b"no such module\n")
     two.process.pid = 1
-    two.agents[1].take(PauseLogs(False))
+    two.agents[1].obey(PauseLogs(False))
     ended = two.dies(3 << 8)
     two.custodian.end(ended)
     assert two.heard()[-1].cause == "exited with code 3 before its call had ended\nno such module"

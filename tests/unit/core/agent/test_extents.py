@@ -45,9 +45,17 @@ class Desk:
         self.arena = Arena(room)
         self.now = 0.0
         self.told: list[Allocated] = []
+        self.reports: list[object] = []
         self.others: list[Ahead | GiveBack] = []
         """What was told besides answers."""
-        self.extents = Extents(cast(Any, self.arena), RANK, lambda: self.now, self.hear)
+        agent = SimpleNamespace(
+            rank=RANK,
+            poller=SimpleNamespace(send=self.hear),
+            now_s=lambda: self.now,
+            report=self.reports.append,
+            wake=lambda: None,
+        )
+        self.extents = Extents(cast(Any, self.arena), cast(Any, agent))
         self.requests = 0
         self.channel: Channel = cast(Channel, SimpleNamespace(add_to_next=lambda frame: self.hear(self.channel, frame)))
 
