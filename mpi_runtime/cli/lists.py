@@ -14,13 +14,13 @@ from typing import Any, cast
 from mpi_runtime.core.api.timeline import events
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.files.writing import replace_file
 from mpi_runtime.show import stacks
 from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.numbers import clock, count, plural, size
 from mpi_runtime.show.sections import lines_of
 from mpi_runtime.show.tables import aligned
 from mpi_runtime.show.terminal import visible
-from mpi_runtime.show.writing import replace_file
 
 KINDS = {
     "actors": ("actor_id", "name", "class_name", "state", "pid", "node_id", "pending_calls", "num_restarts"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from mpi_runtime.errors import JournalError, LaunchError
-from mpi_runtime.show.writing import is_full
+from mpi_runtime.files.writing import is_full
 
 VERBS = {
     # verb: (where its function is, what it does)

@@ -32,7 +32,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.show.writing import replace_file
+from mpi_runtime.files.writing import replace_file
 
 SCRIPTS = ("kit.js", "blocks.js", "search.js", "page.js")
 Document = dict[str, Any]

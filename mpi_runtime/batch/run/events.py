@@ -8,7 +8,8 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,9 +24,10 @@ from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.history.outputs import kept, of_attempt
 from mpi_runtime.batch.history.results import CommandError, CommandResult, lost
 from mpi_runtime.batch.run.submission import submit
-from mpi_runtime.batch.show.live import Live
 from mpi_runtime.extend import Outcome, ask, when_done
 from mpi_runtime.files.claim import Claim
+from mpi_runtime.show.ctrl_c import at_first_ctrl_c
+from mpi_runtime.show.live_picture import LivePicture
 
 TURN_S = 0.5
 """Seconds between turns of a job that runs a batch with others."""
@@ -102,20 +104,9 @@ def is_doubtful(outcome: Outcome[bytes]) -> bool:
     return not result.problem and result.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
-@contextlib.contextmanager
-def ctrl_c_as_event(events: Events) -> Iterator[None]:
+def ctrl_c_as_event(events: Events) -> AbstractContextManager[None]:
     """Make the first Ctrl-C an event; the second raises as usual."""
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupted(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, before)
-        events.put((INTERRUPTED, None, None))
-
-    signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return at_first_ctrl_c(lambda: events.put((INTERRUPTED, None, None)))
 
 
 class Place(NamedTuple):
@@ -141,7 +132,7 @@ class Setting(msgspec.Struct, frozen=True):
     """The commands of this run."""
     is_packed: bool = False
     """Whether outputs are kept in one file."""
-    live: Live | None = None
+    live: LivePicture | None = None
     """The view of the state; None: a line from time to time instead."""
     failures_max: float = math.inf
     """One more failed command than this stops the batch."""

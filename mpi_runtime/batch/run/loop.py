@@ -22,8 +22,9 @@ from mpi_runtime.batch.run.capacity import capacities, node_resources
 from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.ends import Ends
 from mpi_runtime.batch.run.stream import END_OF_LINES, Stream
-from mpi_runtime.batch.show.overview import duration, in_lines, overview
+from mpi_runtime.batch.show.overview import in_lines, overview
 from mpi_runtime.extend import ask
+from mpi_runtime.show.numbers import seconds
 from mpi_runtime.slurm.commands import SlurmError
 
 PROGRESS_S = 10.0
@@ -135,7 +136,7 @@ class BatchRun(Ends):
 
     def _show(self) -> None:
         if self._setting.live is not None:
-            self._setting.live.show(self._shown)
+            self._setting.live.show_lines(self._shown)
         elif time.monotonic() - self._said_s >= PROGRESS_S:
             self._said_s = time.monotonic()
             self._say(self._progress())
@@ -166,11 +167,11 @@ class BatchRun(Ends):
         self.is_hopeless = least_us / 1e6 > end_s - self._start_s
         later = "the same line continues later"
         if self.is_hopeless:
-            whole = duration(end_s - self._start_s)
+            whole = seconds(end_s - self._start_s)
             later = f"that was {whole} when this run began: have a longer job, or shorter limits"
         self._say(
-            f"nothing that is left can end before the job does: {name} may take {duration(least_us / 1e6)}, and "
-            f"{duration(end_s - time.time())} are left; {later}"
+            f"nothing that is left can end before the job does: {name} may take {seconds(least_us / 1e6)}, and "
+            f"{seconds(end_s - time.time())} are left; {later}"
         )
         self._stop()
 
@@ -234,7 +235,7 @@ class BatchRun(Ends):
         words = ((FAILED, "failed"), (SKIPPED, "skipped"), (STARTED, "running or ready"), (WAITING, "waiting"))
         parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
         parts += [f"{self.left_out} left out"] if self.left_out else []
-        return f"{', '.join(parts)}; {time.monotonic() - self._begin_s:.0f} s"
+        return f"{', '.join(parts)}; {seconds(time.monotonic() - self._begin_s)}"
 
     def _report(self) -> None:
         for result in self.failures[:FAILURES_SHOWN]:
@@ -245,7 +246,7 @@ class BatchRun(Ends):
         if self.failures and is_full(self._directory):
             self._say(f"--- the disk of {self._directory}/ is full: they may have failed for want of room")
         refused = f"; lines refused: {self.refused}" if self.refused else ""
-        self._say(f"{self._progress()}, {self._cpu_time:.1f} s of CPU time{refused}; output in {self._directory}/")
+        self._say(f"{self._progress()}, {seconds(self._cpu_time)} of CPU time{refused}; output in {self._directory}/")
 
     def _shown_failure(self, result: CommandResult) -> list[str]:
         """The lines about a failed command, with the end of its output."""

@@ -16,11 +16,11 @@ from typing import Any
 
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.files.writing import replace_file
 from mpi_runtime.show import job as job_page
 from mpi_runtime.show import log, metrics, page
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.measures import Measured, measured_of
-from mpi_runtime.show.writing import replace_file
 
 
 class Reporter:
