@@ -155,6 +155,6 @@ def status(results: Results, algorithm: Algorithm, state: str, result: Mapping[s
             f"0.0/{heap:.2f} GiB heap, 0.0/{objects:.2f} GiB objects",
             f"Result logdir: {results.folder}",
             f"Number of trials: 1 (1 {state})",
-            *boxed([COLUMNS, [str(one) for one in row]]),
+            *boxed([COLUMNS, row]),
         ]
     )

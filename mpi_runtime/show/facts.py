@@ -10,6 +10,7 @@ import msgspec
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.measures import Measured
 from mpi_runtime.show.numbers import clock, count, seconds
+from mpi_runtime.show.series import Row
 from mpi_runtime.show.terminal import visible
 
 PASSED_ON = "an argument is "
@@ -49,6 +50,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """The searches that the program runs: name and progress, in words."""
     measured: dict[str, Measured] = {}
     """By name of the node: what was measured there."""
+    recorded: Sequence[Row] = ()
+    """What the program has recorded in metrics of its own; asked for where they are written."""
     sizes: dict[tuple[str, int], int] = {}
     """By name of the node and process id: bytes in memory."""
 

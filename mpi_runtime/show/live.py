@@ -15,6 +15,7 @@ from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.measures import measured_of
 from mpi_runtime.show.numbers import seconds
 from mpi_runtime.show.page import Block, Document, table
+from mpi_runtime.show.series import of_job
 
 POINTS_MAX = 300
 """The points of a curve: five minutes."""
@@ -218,6 +219,9 @@ class LiveJob:
 
     def metrics(self) -> str:
         """The numbers now, as OpenMetrics text."""
+        if not self.facts.is_over:
+            with contextlib.suppress(LookupError):
+                self.facts.recorded = of_job(self._ask)
         return metrics.text(self.facts)
 
     def stack(self, host: str, pid: int) -> str:

@@ -28,9 +28,9 @@ def aligned(rows: Sequence[Sequence[str]], numbers: int = 0) -> list[str]:
     return ["  ".join(cells).rstrip() for cells in _padded(rows, numbers)]
 
 
-def boxed(rows: Sequence[Sequence[str]]) -> list[str]:
+def boxed(rows: Sequence[Sequence[object]]) -> list[str]:
     """Return rows as lines for a terminal, with lines of dashes around them and below the first."""
-    padded = _padded(rows)
+    padded = _padded([[str(cell) for cell in row] for row in rows])
     names, *others = (f"| {' | '.join(cells)} |" for cells in padded)
     rule = f"+{'+'.join('-' * (len(cell) + 2) for cell in padded[0])}+"
     return [rule, names, rule.replace("-", "="), *others, rule]

@@ -77,7 +77,7 @@ def nothing_is_wrong_with_right_launches(said: dict[tuple[str, str], str]) -> No
     assert re.search(r"^n1 to n3: \d+ us for a small message, \d+\.\d\d GB/s$", text, re.MULTILINE)
     text = said["openmpi", "in a command"]
     assert re.search(
-        r"job \d+ \(slurm\) in a command or call, which has CPUs and GPUs of its own, \d+ [minh]+ \d\d [min|s]+ left",
+        r"job \d+ \(slurm\) in a command or call, which has CPUs and GPUs of its own, \d+ [minh]+ \d\d [mins]+ left",
         text,
     )
     assert text.endswith("nothing wrong was found\nexit 0\n"), "it has no GPU, and shall have none"

@@ -21,6 +21,7 @@ from mpi_runtime.show import job as job_page
 from mpi_runtime.show import log, metrics, page
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.measures import Measured, measured_of
+from mpi_runtime.show.series import of_job
 
 
 class Reporter:
@@ -74,6 +75,7 @@ class Reporter:
             raise OSError("the job's window is closed, which has the numbers")
         found = self._query("report")
         store = inspecting.ask(pid, "store") or {}
+        own = of_job(lambda what, first: inspecting.ask(pid, what, first)) if self._metrics else []
         if (measures := inspecting.ask(pid, "measures")) is not None:
             self._measured = measured_of(measures, self._measured, glance["nodes"], store)
         return Facts(
@@ -89,6 +91,7 @@ class Reporter:
             actors=inspecting.ask(pid, "list", "actors") or {},
             store=store,
             measured=self._measured,
+            recorded=own,
             output=(inspecting.ask(pid, "output", 0) or {}).get("pieces", ()),
             errors={
                 name: inspecting.ask(pid, "errors", name) or []

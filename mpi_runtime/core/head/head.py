@@ -53,6 +53,7 @@ from mpi_runtime.core.transport.messages import (
     Measured,
     PauseLogs,
     Pull,
+    Recorded,
     StackRead,
     ToExecutor,
     ToWorker,
@@ -75,6 +76,7 @@ from mpi_runtime.scheduler.protocol.rank_events import (
 from mpi_runtime.show import log
 
 if TYPE_CHECKING:
+    from mpi_runtime.core.head.metrics import Metrics
     from mpi_runtime.core.head.progress import Progress
     from mpi_runtime.core.head.recorder import Recorder
 
@@ -145,6 +147,8 @@ class Head:
         self._progress: Progress | None = None
         self._stacks = Stacks(transport.hostnames, self._send)
         self._measures = Measures(transport.hosts, transport.hostnames, self._send)
+        self._recorded: Metrics | None = None
+        self._pid_of_driver = os.getpid() if is_thread else os.getppid()
 
     def _send(self, rank: int, message: ForAgent) -> None:
         """Send a message to the agent of a rank, which may be this one."""
@@ -175,6 +179,8 @@ class Head:
                 self._measures.take(message)
             elif isinstance(message, StackRead):
                 self._stacks.take(message)
+            elif isinstance(message, Recorded):
+                self._record(message)
             elif isinstance(message, RankJoined):
                 self._join(message, source)
             elif isinstance(message, RankEvent) and not isinstance(message, RankLost):
@@ -186,8 +192,21 @@ class Head:
         except (codec.BadFrameError, RefusedError) as error:
             self._bad_frames.dropped(source, error)
 
+    def _record(self, message: Recorded) -> None:
+        if self._recorded is None:
+            from mpi_runtime.core.head.metrics import Metrics  # not at the top: few programs record any
+
+            self._recorded = Metrics(lambda text: self._say(log.WARNING, log.REPORT, text))
+        node, pid = self._transport.hostnames[0], self._pid_of_driver
+        if message.client != DRIVER:
+            executor = self._scheduler.describe_executor(message.client)
+            node, pid = executor.hostname, executor.pid
+        self._recorded.take(message.client, node, pid, message.series)
+
     def _forget(self, executor: int) -> None:
         self._names.pop(executor, None)
+        if self._recorded is not None:
+            self._recorded.ended(executor)
         self._printer.ended(executor)
 
     def _join(self, message: RankJoined, source: int) -> None:
@@ -273,8 +292,7 @@ class Head:
             from mpi_runtime.core.head.progress import Progress
 
             self._progress = Progress(self._scheduler.counts, self._printer.progress)
-        driver = os.getpid() if self._is_thread else os.getppid()
-        self._window = Window(self._poller, driver, self._look, self._launch.kind == INSIDE)
+        self._window = Window(self._poller, self._pid_of_driver, self._look, self._launch.kind == INSIDE)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
 
     def _look(self, what: str, argument: object) -> object:
@@ -283,6 +301,8 @@ class Head:
             return [self._one_of(*one) for one in msgspec.convert(argument, list[tuple[str, Any]])]
         if what == "output":
             return self._printer.recent.since(argument)
+        if what == "metrics":
+            return self._recorded.answer(argument) if self._recorded is not None else []
         ranks = [rank for rank in sorted(self._joined) if rank not in self._lost]
         if what == "measures":
             return self._measures.answer(ranks)

@@ -38,7 +38,7 @@ def test_status_and_logs_while_it_runs_and_after(tmp_path: Path) -> None:
         seen = view(tmp_path, "status", "jobs").splitlines()
         assert re.fullmatch(rf"jobs: run by .* \(pid {program.pid}\) since \d{{4}}-.*", seen[0])
         assert seen[1] == "0 of 2 done, 1 running, 1 waiting"
-        assert re.fullmatch(rf"  runs    line-1 for \d+ s on {os.uname().nodename}", seen[3])
+        assert re.fullmatch(rf"  runs    line-1 for [\d.]+ [mµ]?s on {os.uname().nodename}", seen[3])
         assert view(tmp_path, "log", "jobs", "line-1") == "first words\n"
         (tmp_path / "go").touch()
         program.finish().expect(1)
