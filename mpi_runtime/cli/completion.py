@@ -72,7 +72,7 @@ class _FoundError(Exception):
 def _parser_of(function: Callable[[Sequence[str]], int], words: Sequence[str]) -> argparse.ArgumentParser | None:
     """The parser with which a verb would read these words; None: it has none."""
 
-    def found(self: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+    def found(self: argparse.ArgumentParser, *_: object, **__: object) -> None:
         raise _FoundError(self)
 
     own = argparse.ArgumentParser.parse_args

@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from mpi_runtime.core.journal import upkeep
 from mpi_runtime.files import claim
@@ -23,7 +22,7 @@ def run(words: Sequence[str]) -> int:
 def show_runs(directory: Path, as_json: bool) -> int:
     """Print a line for each run, and the number of calls of each function."""
     counts: Counter[str] = Counter()
-    files: list[dict[str, Any]] = []
+    files: list[dict[str, object]] = []
     for segment in upkeep.read(directory):
         records, states, starts = segment.of(Record), segment.of(Checkpoint), segment.of(Began)
         counts.update(record.name for record in records)
@@ -58,7 +57,7 @@ def show_runs(directory: Path, as_json: bool) -> int:
 
 def show_calls(directory: Path, as_json: bool) -> int:
     """Print a line for each call."""
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     for body in (body for segment in upkeep.read(directory) for body in segment.bodies):
         if isinstance(body, Record):
             values, more = body.values, {"seconds": body.duration_us / 1e6}

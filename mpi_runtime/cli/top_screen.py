@@ -9,7 +9,7 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -181,7 +181,7 @@ def _colour(facts: Facts, name: str) -> str:
     return COLOURS[found[name]] if name in found else "grey50"
 
 
-def bar(one: dict[str, Any], colour: str, width: int = WIDTH) -> Text:
+def bar(one: Mapping[str, float], colour: str, width: int = WIDTH) -> Text:
     """Return a bar of done, failed and running calls, with the share that has ended."""
     whole = one["submitted"] or 1
     text, used = Text(), 0

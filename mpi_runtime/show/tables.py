@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mpi_runtime.show.numbers import size
 
-T = TypeVar("T", bound=Mapping[str, Any])
+T = TypeVar("T", bound=Mapping[str, object])
 
 ROWS_MAX = 100
 CELL_CHARACTERS_MAX = 200
