@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi_runtime.gpu import faults
@@ -80,7 +81,7 @@ class _CupyWay:
 
 
 def _find_cupy(array: Any) -> Found:
-    cupy: Any = sys.modules["cupy"]
+    cupy: ModuleType = sys.modules["cupy"]
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         with array.device:
             array = cupy.ascontiguousarray(array)
@@ -90,7 +91,7 @@ def _find_cupy(array: Any) -> Found:
     return Found(facts, _CupyWay(array), array.device.id)
 
 
-def _make_cupy(cupy: Any, facts: Facts) -> tuple[Any, Way]:
+def _make_cupy(cupy: ModuleType, facts: Facts) -> tuple[object, Way]:
     array = cupy.empty(facts.shape, facts.dtype, order=facts.order)
     return (array if facts.more is None else array.view(facts.more)), _CupyWay(array)
 
@@ -102,7 +103,7 @@ class _TorchWay:
     """Copies on the current stream of the tensor's device."""
 
     def __init__(self, tensor: Any) -> None:
-        self._torch: Any = sys.modules["torch"]
+        self._torch: ModuleType = sys.modules["torch"]
         self._bytes = tensor.detach().reshape(-1).view(self._torch.uint8)
         self.nbytes: int = self._bytes.numel()
         self._stream = self._torch.cuda.current_stream(tensor.device)
@@ -130,7 +131,7 @@ class _TorchWay:
 
 def _find_torch(tensor: Any) -> Found | None:
     """Return None if the tensor is not on a GPU, or is of a kind that only torch can describe."""
-    torch: Any = sys.modules["torch"]
+    torch: ModuleType = sys.modules["torch"]
     is_odd = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or vars(tensor)
     if not tensor.is_cuda or is_odd:
         return None
@@ -141,7 +142,7 @@ def _find_torch(tensor: Any) -> Found | None:
     return Found(facts, _TorchWay(plain), tensor.device.index)
 
 
-def _make_torch(torch: Any, facts: Facts) -> tuple[Any, Way]:
+def _make_torch(torch: ModuleType, facts: Facts) -> tuple[object, Way]:
     tensor = torch.empty(facts.shape, dtype=getattr(torch, facts.dtype), device="cuda")
     way = _TorchWay(tensor)
     return tensor.requires_grad_(facts.more), way
@@ -170,14 +171,14 @@ def find(array: Any) -> Found | None:
     by_interface = hasattr(array, "__cuda_array_interface__")
     if not by_interface and not (hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] in CUDA_DEVICES):
         return None
-    cupy: Any = sys.modules.get("cupy")
+    cupy: ModuleType | None = sys.modules.get("cupy")
     if cupy is not None:
         return _find_cupy(cupy.asarray(array) if by_interface else _by_dlpack(cupy, array))
-    torch: Any = sys.modules["torch"]
+    torch: ModuleType = sys.modules["torch"]
     return _find_torch(torch.as_tensor(array, device="cuda") if by_interface else _by_dlpack(torch, array))
 
 
-def _by_dlpack(library: Any, array: Any) -> Any:
+def _by_dlpack(library: ModuleType, array: object) -> Any:
     """Return an array of this library with the bytes of another library's array: a copy if that refuses to share."""
     try:
         return library.from_dlpack(array)
@@ -185,7 +186,7 @@ def _by_dlpack(library: Any, array: Any) -> Any:
         return library.from_dlpack(array, copy=True)
 
 
-def make(facts: Facts) -> tuple[Any, Way]:
+def make(facts: Facts) -> tuple[object, Way]:
     """Return a new array on the current device, and the `Way` by which its bytes are to be filled in.
 
     Raises:
@@ -200,7 +201,7 @@ def make(facts: Facts) -> tuple[Any, Way]:
     return (_make_cupy if facts.library == "cupy" else _make_torch)(library, facts)
 
 
-def _ask_for_devices(library: Any) -> None:
+def _ask_for_devices(library: ModuleType) -> None:
     """Check that the library can use a device.
 
     `is_available` is of no use here: it hides every error behind False, and cupy also remembers that answer.

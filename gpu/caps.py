@@ -11,8 +11,8 @@ import contextlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -51,11 +51,11 @@ def _hold(module: ModuleType) -> None:
         _HOLDERS[module.__name__](module, _Watch.cap, _Watch.total)
 
 
-def _hold_cupy(cupy: Any, cap: int, _: int) -> None:
+def _hold_cupy(cupy: ModuleType, cap: int, _: int) -> None:
     cupy.get_default_memory_pool().set_limit(size=cap)  # 0: no limit
 
 
-def _hold_torch(torch: Any, cap: int, total: int) -> None:
+def _hold_torch(torch: ModuleType, cap: int, total: int) -> None:
     """Set the limit once torch starts to use CUDA: a call may need only the CPU part of torch."""
 
     def hold() -> None:
@@ -67,7 +67,7 @@ def _hold_torch(torch: Any, cap: int, total: int) -> None:
         torch.cuda._lazy_call(hold)
 
 
-_HOLDERS: dict[str, Callable[[Any, int, int], None]] = {"cupy": _hold_cupy, "torch": _hold_torch}
+_HOLDERS: dict[str, Callable[[ModuleType, int, int], None]] = {"cupy": _hold_cupy, "torch": _hold_torch}
 
 
 class _Watch(importlib.abc.MetaPathFinder):
@@ -78,7 +78,9 @@ class _Watch(importlib.abc.MetaPathFinder):
     """Whether JAX's variables in the environment were set by us."""
 
     @classmethod
-    def find_spec(cls, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return what the other finders find, with a loader that sets the limit at the end."""
         if fullname not in _HOLDERS or fullname in _looking:
             return None
@@ -98,7 +100,7 @@ _looking: set[str] = set()
 class _Loader(importlib.abc.Loader):
     """The loader that it wraps, followed by `_hold`."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:

@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+Driver = Any
+"""The library of the driver by ctypes, whose functions have no types; None: it is not loaded."""
 LIBRARY = "libcuda.so.1"
 PORTABLE = 1
 """`CU_MEMHOSTREGISTER_PORTABLE`: the memory counts as pinned in the contexts of all devices."""
@@ -18,7 +20,7 @@ NO_CONTEXT = 201
 """`CUDA_ERROR_INVALID_CONTEXT`."""
 
 
-def driver() -> Any:
+def driver() -> Driver:
     """Return the driver's library, or None if this process has not loaded it."""
     try:
         return ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
@@ -26,12 +28,12 @@ def driver() -> Any:
         return None
 
 
-def start_error(cuda: Any) -> int:
+def start_error(cuda: Driver) -> int:
     """Return CUDA's number for the error with which it refuses to start in this process; 0 if it starts."""
     return int(cuda.cuInit(0)) if cuda is not None else 0
 
 
-def error(cuda: Any) -> int:
+def error(cuda: Driver) -> int:
     """Return CUDA's number for the error that this process now gets from CUDA; 0 if CUDA works.
 
     Waits for the work that was submitted to the devices, because errors of that work are reported only at its end.
@@ -39,18 +41,18 @@ def error(cuda: Any) -> int:
     return start_error(cuda) or next(filter(None, (_error_on(cuda, ordinal) for ordinal in _ordinals(cuda))), 0)
 
 
-def has_begun(cuda: Any) -> bool:
+def has_begun(cuda: Driver) -> bool:
     """Whether this process has a context on any device, that is, uses one."""
     return any(_state(cuda, ordinal) == (0, True) for ordinal in _ordinals(cuda))
 
 
-def _ordinals(cuda: Any) -> range:
+def _ordinals(cuda: Driver) -> range:
     """Return CUDA's numbers for the devices of this process; none without the driver, or if it cannot count them."""
     count = ctypes.c_int()
     return range(0 if cuda is None or cuda.cuDeviceGetCount(ctypes.byref(count)) else count.value)
 
 
-def _state(cuda: Any, ordinal: int) -> tuple[int, bool]:
+def _state(cuda: Driver, ordinal: int) -> tuple[int, bool]:
     """Return CUDA's number for an error or 0, and whether this process has a context on the device."""
     device, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
     cuda.cuDeviceGet(ctypes.byref(device), ordinal)
@@ -58,7 +60,7 @@ def _state(cuda: Any, ordinal: int) -> tuple[int, bool]:
     return int(code), bool(is_active.value)
 
 
-def register(cuda: Any, address: int, size: int, flags: int = PORTABLE) -> int:
+def register(cuda: Driver, address: int, size: int, flags: int = PORTABLE) -> int:
     """Have memory of this process pinned, so that devices read and write it themselves; returns CUDA's number or 0.
 
     This asks the driver and not the CUDA runtime: libraries ask the runtime for its last error after each kernel, and
@@ -71,24 +73,24 @@ def register(cuda: Any, address: int, size: int, flags: int = PORTABLE) -> int:
     )
 
 
-def unregister(cuda: Any, address: int) -> int:
+def unregister(cuda: Driver, address: int) -> int:
     """Undo `register` for the memory that starts there; returns CUDA's number or 0: only then is it not pinned."""
     return _in_a_context(cuda, lambda: cuda.cuMemHostUnregister(ctypes.c_void_p(address)))
 
 
-def _in_a_context(cuda: Any, call: Callable[[], int]) -> int:
+def _in_a_context(cuda: Driver, call: Callable[[], int]) -> int:
     """Make a call in a context that this process has."""
     active = (ordinal for ordinal in _ordinals(cuda) if _state(cuda, ordinal) == (0, True))
     return next((_in_context(cuda, ordinal, call) for ordinal in active), NO_CONTEXT)
 
 
-def _error_on(cuda: Any, ordinal: int) -> int:
+def _error_on(cuda: Driver, ordinal: int) -> int:
     """Return CUDA's number for the error on one device, or 0."""
     code, is_active = _state(cuda, ordinal)
     return code if code or not is_active else _in_context(cuda, ordinal, cuda.cuCtxSynchronize)
 
 
-def _in_context(cuda: Any, ordinal: int, call: Callable[[], int]) -> int:
+def _in_context(cuda: Driver, ordinal: int, call: Callable[[], int]) -> int:
     """Make a call in a device's primary context: the one that cupy, torch and the CUDA runtime use."""
     device, context = ctypes.c_int(), ctypes.c_void_p()
     cuda.cuDeviceGet(ctypes.byref(device), ordinal)

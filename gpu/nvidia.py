@@ -14,12 +14,15 @@ import select
 import signal
 import time
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from mpi_runtime.gpu.device import MIB, Card, Device, Link, Measures, Report, Use
 
+Handle = object
+"""Of a device, as NVML gives it out and takes it back."""
 FOREIGN_USE_MIN = 1 << 30
 FOREIGN_USE_PARTS = 20
 """A device is reported as in use by others if both 1 GiB and a twentieth of its memory are exceeded."""
@@ -84,7 +87,7 @@ def look() -> Report:
         name = _name(error)
         return Report(error=f"NVML reports {name}: {_NO_DRIVER.get(name, 'it cannot be used')}")
     report = Report()
-    handles: list[tuple[Device, Any]] = []
+    handles: list[tuple[Device, Handle]] = []
     try:
         count = pynvml.nvmlDeviceGetCount()
     except pynvml.NVMLError as error:
@@ -107,7 +110,7 @@ def look() -> Report:
     return report
 
 
-def _look_at_one(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
+def _look_at_one(nvml: ModuleType, index: int, report: Report, handles: list[tuple[Device, Handle]]) -> None:
     """Add one GPU to the report. One that does not answer is left out; the others are not affected."""
     try:
         _look_at(nvml, index, report, handles)
@@ -116,7 +119,7 @@ def _look_at_one(nvml: Any, index: int, report: Report, handles: list[tuple[Devi
             report.problems.append(f"GPU {index} does not answer ({_name(error)}) and is left out")
 
 
-def _look_at(nvml: Any, index: int, report: Report, handles: list[tuple[Device, Any]]) -> None:
+def _look_at(nvml: ModuleType, index: int, report: Report, handles: list[tuple[Device, Handle]]) -> None:
     """Add one GPU to the report, or the MIG instances into which it is split."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     uuid, name = _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
@@ -153,14 +156,14 @@ def _look_at(nvml: Any, index: int, report: Report, handles: list[tuple[Device, 
             report.problems.append(f"GPU {index} ({uuid}): others use {used // MIB} MiB of its {total // MIB}")
 
 
-def _instances(nvml: Any, handle: Any) -> list[Any]:
+def _instances(nvml: ModuleType, handle: Handle) -> list[Handle]:
     """Return the handles of a GPU's MIG instances; there may be empty places between them."""
     places = _ask(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, handle, default=0)
     found = (_ask(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, place) for place in range(places))
     return [one for one in found if one is not None]
 
 
-def _instance(nvml: Any, handle: Any, whole: Device) -> Device:
+def _instance(nvml: ModuleType, handle: Handle, whole: Device) -> Device:
     name = _text(nvml.nvmlDeviceGetName(handle))
     return msgspec.structs.replace(
         whole,
@@ -172,7 +175,7 @@ def _instance(nvml: Any, handle: Any, whole: Device) -> Device:
     )
 
 
-def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
+def _memory(nvml: ModuleType, handle: Handle) -> tuple[int, int]:
     """Return the bytes that programs can use, and those in use; only the newer call knows the driver's own share."""
     newer = _ask(nvml, lambda one: nvml.nvmlDeviceGetMemoryInfo(one, version=nvml.nvmlMemory_v2), handle)
     if newer is not None:
@@ -181,11 +184,11 @@ def _memory(nvml: Any, handle: Any) -> tuple[int, int]:
     return (0, 0) if older is None else (older.total, 0)
 
 
-def _pids(nvml: Any, handle: Any) -> tuple[int, ...]:
+def _pids(nvml: ModuleType, handle: Handle) -> tuple[int, ...]:
     return tuple(one.pid for one in _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle, default=()))
 
 
-def _numa(nvml: Any, handle: Any, bus: str) -> int:
+def _numa(nvml: ModuleType, handle: Handle, bus: str) -> int:
     """Return the NUMA node of the device's PCI slot, as the kernel has it; if it has none, NVML's answer; else -1.
 
     The kernel is asked first because NVML may name the NUMA node of the device's own memory.
@@ -199,13 +202,13 @@ def _numa(nvml: Any, handle: Any, bus: str) -> int:
     return -1 if found is None else int(found)
 
 
-def _cpus(nvml: Any, handle: Any) -> tuple[int, ...]:
+def _cpus(nvml: ModuleType, handle: Handle) -> tuple[int, ...]:
     """Return the processors that are near to a device. NVML gives a mask of 64-bit words for the whole machine."""
     words = _ask(nvml, nvml.nvmlDeviceGetCpuAffinity, handle, CPU_WORDS, default=())
     return tuple(64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1)
 
 
-def _look_at_links(nvml: Any, report: Report, handles: list[tuple[Device, Any]]) -> None:
+def _look_at_links(nvml: ModuleType, report: Report, handles: list[tuple[Device, Handle]]) -> None:
     lanes = {device.uuid: _lanes(nvml, handle, {card.bus for card in report.cards}) for device, handle in handles}
     for position, (first, handle) in enumerate(handles):
         for second, other in handles[position + 1 :]:
@@ -215,7 +218,7 @@ def _look_at_links(nvml: Any, report: Report, handles: list[tuple[Device, Any]])
             report.links.append(Link(first.uuid, second.uuid, direct or by_switch, distance))
 
 
-def _lanes(nvml: Any, handle: Any, buses: set[str]) -> list[str]:
+def _lanes(nvml: ModuleType, handle: Handle, buses: set[str]) -> list[str]:
     """Return the other end of each NVLink link that is up: `SWITCH`, or the PCI address of a (maybe hidden) device."""
     found = []
     for link in range(getattr(nvml, "NVML_NVLINK_MAX_LINKS", NVLINKS_MAX)):
@@ -229,7 +232,7 @@ def _lanes(nvml: Any, handle: Any, buses: set[str]) -> list[str]:
     return found
 
 
-def _ask(nvml: Any, call: Callable[..., Any], *arguments: Any, default: Any = None) -> Any:
+def _ask(nvml: ModuleType, call: Callable[..., Any], *arguments: object, default: object = None) -> Any:
     """Return NVML's answer; the default if this device, driver or container does not support the question.
 
     Errors that mean that the device is lost are raised.
@@ -270,7 +273,7 @@ def measure_often(questions: int, answers: int, uuids: list[str]) -> None:
     os._exit(0)
 
 
-def _measure(nvml: Any, uuid: str) -> Measures:
+def _measure(nvml: ModuleType, uuid: str) -> Measures:
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         rates = _ask(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)

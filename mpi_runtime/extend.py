@@ -2,7 +2,8 @@
 
 A library imports nothing else of the core, so the core can change behind these names. By subject:
 
-- the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`
+- the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`, `send_metrics`,
+  `before_results`, `Client`
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - amounts as the scheduler counts them: `Request`, `custom_of`, `Pool`, `pool_for`, `fits`
@@ -18,22 +19,27 @@ A library imports nothing else of the core, so the core can change behind these 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpi_runtime import _face
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver import running
+from mpi_runtime.errors import HeadDiedError
 from mpi_runtime.scheduler.protocol.questions import A, Question
 
 if TYPE_CHECKING:
     from mpi_runtime.core.client.client import Client
     from mpi_runtime.scheduler.protocol.events import Call, Spec
+    from mpi_runtime.scheduler.protocol.series import Series
 
 _HOMES = {
     ".core.calls.labels": "check_selector meets",
     ".core.calls.options": "check_resources size_in_bytes",
     ".core.calls.specs": "task_spec",
     ".core.client.blocking_future": "BlockingFuture blocked",
+    ".core.client.client": "Client",
     ".core.client.futures": "Outcome",
     ".core.client.object_ref": "future_of when_done",
     ".core.executor.scratch": "",
@@ -57,13 +63,13 @@ _HOMES = {
 """The names of each module of the core, which is loaded when one of them is used."""
 
 __all__ = [
-    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError", "BlockingFuture",
-    "Memory", "Outcome", "Pool", "Request", "Status", "abort_s", "adopt_orphans", "ask", "blocked", "check_ranks",
-    "check_resources", "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions",
-    "custom_of", "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "fits", "future_of",
-    "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files",
-    "pool_for", "scratch", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call",
-    "when_done",
+    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
+    "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s", "adopt_orphans", "ask",
+    "before_results", "blocked", "check_ranks", "check_resources", "check_selector", "child_environment",
+    "children", "claimed_processors", "clear_sessions", "custom_of", "descendants", "detect", "die_with_parent",
+    "dumps", "environment_of_launcher", "fits", "future_of", "installed_launcher", "job", "job_or_none",
+    "kill_group", "launch_command", "meets", "member", "mpi_files", "pool_for", "scratch", "send_metrics",
+    "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call", "when_done",
 ]  # fmt: skip
 
 
@@ -101,6 +107,19 @@ def status_line(owner: str, text: str, is_last: bool) -> bytes:
     from mpi_runtime.core.head import status  # not at the top: few processes show one
 
     return status.line(owner, text, is_last)
+
+
+def send_metrics(client: Client, series: list[Series]) -> None:
+    """Send values of metrics of this process to the head of a job."""
+    from mpi_runtime.core.transport.messages import Recorded
+
+    with contextlib.suppress(HeadDiedError):
+        client.outbox.send_local(Recorded(series))
+
+
+def before_results(act: Callable[[Client], None]) -> None:
+    """Have this called before this process sends a result, and before it ends, with the connection that it uses."""
+    current.report_values = act
 
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import sys
 import mpi_runtime
 from mpi_runtime import rl
 from mpi_runtime.rl.presets import RLLIB
-from mpi_runtime.rl.results import table
+from mpi_runtime.show.tables import boxed
 
 ITERATIONS, STEPS = (int(sys.argv[at]) if len(sys.argv) > at else default for at, default in ((1, 20), (2, 4000)))
 
@@ -25,7 +25,7 @@ def main() -> None:
             keys = ("training_iteration", "time_total_s", "timesteps_total", "episode_reward_mean")
             iteration, seconds, steps, reward = (result[key] for key in keys)
             rows.append([iteration, f"{seconds:.2f}", steps, f"{reward:.2f}"])
-        print(table(("iter", "time (s)", "ts", "reward"), rows))
+        print("\n".join(boxed([("iter", "time (s)", "ts", "reward"), *rows])))
         rl.evaluate(ppo, episodes=10, each=lambda number, total: print(f"Episode #{number}: reward: {total}"))
 
 

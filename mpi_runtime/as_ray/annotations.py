@@ -1,13 +1,11 @@
 """Decorators that libraries made for Ray put on their definitions. They change nothing."""
 
-from typing import Any
-
 
 class RayDeprecationWarning(DeprecationWarning):
     """A warning about names that will be removed."""
 
 
-def _mark(*targets: Any, **_: Any) -> Any:
+def _mark(*targets: object, **_: object) -> object:
     if len(targets) == 1 and callable(targets[0]):
         return targets[0]
     return lambda target: target

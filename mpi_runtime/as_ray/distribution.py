@@ -2,7 +2,6 @@
 
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any
 
 from mpi_runtime.as_ray.top import __version__
 
@@ -14,6 +13,6 @@ class Ray(Distribution):
         """Return METADATA, the only file."""
         return f"Metadata-Version: 2.1\nName: ray\nVersion: {__version__}\n" if filename == "METADATA" else None
 
-    def locate_file(self, path: Any) -> Path:
+    def locate_file(self, path: object) -> Path:
         """Return the path that a file would have."""
         return Path(__file__).parent / str(path)

@@ -8,10 +8,13 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn
 
 from mpi_runtime.as_ray import ray_names
 from mpi_runtime.as_ray.ray_names import ABSENT, LIBRARIES, MODULES, RENAMED
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution, DistributionFinder
 
 _NOT_FOUND = object()
 
@@ -31,7 +34,7 @@ class Finder(MetaPathFinder, Loader):
             raise ModuleNotFoundError(why)
         return None
 
-    def find_distributions(self, context: Any = None) -> Iterator[Any]:
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         """Yield a distribution named "ray": libraries ask `importlib.metadata` whether Ray is installed."""
         if context is None or context.name in (None, "ray"):
             from mpi_runtime.as_ray.distribution import Ray  # not at the top: it loads much
@@ -56,7 +59,7 @@ class Finder(MetaPathFinder, Loader):
                     import_module(f"{name}.{one}")
                     setattr(module, one, value)
 
-        def find(attribute: str) -> Any:
+        def find(attribute: str) -> object:
             value = _find(name, attribute)
             setattr(module, attribute, value)
             return value
@@ -65,7 +68,7 @@ class Finder(MetaPathFinder, Loader):
         module.__dir__ = lambda: sorted({*vars(module), *_public(name), *below})  # type: ignore[method-assign]
 
 
-def _find(name: str, attribute: str) -> Any:
+def _find(name: str, attribute: str) -> object:
     """Return our object for an attribute of one of Ray's modules. The error for others explains that this is ours."""
     path = f"{name}.{attribute}"
     if path in MODULES:
@@ -84,7 +87,7 @@ def _find(name: str, attribute: str) -> Any:
     raise AttributeError(_why_absent(path) if path in LIBRARIES else what, name=attribute)
 
 
-def _own(name: str, attribute: str) -> Any:
+def _own(name: str, attribute: str) -> object:
     """Return the attribute from the first of our modules behind this one that has it. Submodules do not count."""
     renamed = RENAMED.get(f"{name}.{attribute}")
     if renamed is not None:
@@ -107,11 +110,11 @@ def _public(name: str) -> list[str]:
     return sorted(found)
 
 
-def _stand_in(path: str, why: str) -> Any:
+def _stand_in(path: str, why: str) -> object:
     """Return a stand-in that raises when it is called. A class serves in `isinstance`, annotations and `except`."""
     home, _, name = path.rpartition(".")
 
-    def absent(*_: Any, **__: Any) -> Any:
+    def absent(*_: object, **__: object) -> NoReturn:
         raise NotImplementedError(f"{path} is not here: {why}{_HINT}")
 
     if name[0].isupper():  # an error can be named by `except`: it is never raised
@@ -125,7 +128,7 @@ def _stand_in(path: str, why: str) -> Any:
 class _AbsentClass(type):
     """The class of stand-ins for classes: also a missing member, such as that of an enumeration, explains itself."""
 
-    def __getattr__(cls, name: str) -> Any:
+    def __getattr__(cls, name: str) -> NoReturn:
         home = vars(cls)["__module__"]
         why = f"{home}.{cls.__name__}.{name} is not here: {vars(cls)['_why']}{_HINT}"
         raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}" if name[0] == "_" else why)

@@ -3,7 +3,6 @@
 import sys
 from importlib import import_module
 from multiprocessing import spawn
-from typing import Any
 
 from mpi_runtime.as_ray.import_system import Finder
 
@@ -11,14 +10,14 @@ from mpi_runtime.as_ray.import_system import Finder
 class _Import:
     """Imports this module in the process that unpickles it."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return import_module, (__name__,)
 
 
 _plain_data = spawn.get_preparation_data
 
 
-def _preparation_data(name: str) -> dict[str, Any]:
+def _preparation_data(name: str) -> dict[str, object]:
     """What a child ("spawn", "forkserver") unpickles before it imports the program."""
     return {**_plain_data(name), "mpi_runtime": _Import()}
 

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
 
+from mpi_runtime.show.tables import Table
 from mpi_runtime.util import state
-from mpi_runtime.util.state import LIMIT, Entry
+from mpi_runtime.util.state import LIMIT, Entry, Filter
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _check(address: str | None) -> None:
@@ -17,45 +21,45 @@ def _check(address: str | None) -> None:
         raise ValueError(f"address={address!r}: an MPI job has no address. Omit it: the lists are of this job.")
 
 
-def _called(function: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
+def _called(function: Callable[P, T], like: Callable[..., T]) -> Callable[P, T]:
     """Give the function the name and the docstring of another; not its signature."""
     function.__name__ = function.__qualname__ = like.__name__
     function.__doc__ = like.__doc__
     return function
 
 
-def _listing(entries: Callable[..., Any]) -> Callable[..., Any]:
+def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
     def listing(
         address: str | None = None,
-        filters: Iterable[Any] | None = None,
+        filters: Iterable[Filter] | None = None,
         limit: int = LIMIT,
         timeout: float | None = None,
         detail: bool = True,
         raise_on_missing_output: bool = True,
-    ) -> Any:
+    ) -> T:
         _check(address)
         return entries([tuple(one) for one in filters or ()], limit)
 
     return _called(listing, entries)
 
 
-def _finding(find: Callable[[str], Any]) -> Callable[..., Any]:
-    def finding(id: str, address: str | None = None, timeout: float | None = None) -> Any:
+def _finding(find: Callable[[str], T]) -> Callable[..., T]:
+    def finding(id: str, address: str | None = None, timeout: float | None = None) -> T:
         _check(address)
         return find(id)
 
     return _called(finding, find)
 
 
-def _counting(summary: Callable[[], Any]) -> Callable[..., Any]:
-    def counting(address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True) -> Any:
+def _counting(summary: Callable[[], T]) -> Callable[..., T]:
+    def counting(address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True) -> T:
         _check(address)
         return summary()
 
     return _called(counting, summary)
 
 
-def get_objects(id: str, address: str | None = None, timeout: float | None = None) -> Any:
+def get_objects(id: str, address: str | None = None, timeout: float | None = None) -> Table[Entry]:
     """List the value with this `object_id`; empty if it is unknown."""
     return list_objects(address, [("object_id", "=", id)])
 

@@ -26,7 +26,7 @@ class Language(enum.Enum):
 class LoggingConfig:
     """Ray's settings for logging. Accepted without effect, because nothing is logged to files here."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         self.__dict__.update(options)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter: bool = False) -> dict[str, Any]:
+def flatten_dict(dt: Mapping[str, object], delimiter: str = "/", prevent_delimiter: bool = False) -> dict[str, object]:
     """Nested dictionaries as one, with names like `a/b`. Empty ones are left out."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in dt.items():
         if prevent_delimiter and delimiter in str(key):
             raise ValueError(f"the key {key!r} has the delimiter {delimiter!r}: choose another delimiter")
@@ -50,20 +50,21 @@ def unflattened_lookup(flat_key: str, lookup: Any, delimiter: str = "/", **more:
 
 
 def deep_update(
-    original: dict[str, Any], new_dict: Mapping[str, Any], new_keys_allowed: bool = False
-) -> dict[str, Any]:
+    original: dict[str, object], new_dict: Mapping[str, object], new_keys_allowed: bool = False
+) -> dict[str, object]:
     """Update a dictionary in place, nested ones too, and return it."""
     for key, value in new_dict.items():
         if key not in original and not new_keys_allowed:
             raise KeyError(f"unknown key {key!r}; known are {sorted(original)}")
-        if isinstance(original.get(key), dict) and isinstance(value, Mapping):
-            deep_update(original[key], value, new_keys_allowed)
+        inner = original.get(key)
+        if isinstance(inner, dict) and isinstance(value, Mapping):
+            deep_update(inner, value, new_keys_allowed)
         else:
             original[key] = value
     return original
 
 
-def merge_dicts(d1: Mapping[str, Any], d2: Mapping[str, Any]) -> dict[str, Any]:
+def merge_dicts(d1: Mapping[str, object], d2: Mapping[str, object]) -> dict[str, object]:
     """A copy of the first dictionary, updated by the second one."""
     return deep_update(copy.deepcopy(dict(d1)), d2, True)
 
@@ -73,6 +74,6 @@ def date_str() -> str:
     return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
-def wait_for_gpu(gpu_id: Any = None, target_util: float = 0.01, retry: int = 20, **more: Any) -> bool:
+def wait_for_gpu(gpu_id: object = None, target_util: float = 0.01, retry: int = 20, **more: object) -> bool:
     """True: a GPU is free before the next trial gets it."""
     return True

@@ -1,6 +1,6 @@
 """`ray._private.worker`: the few of its names that libraries read. It is internal to Ray."""
 
-from typing import Any
+from typing import NoReturn
 
 from mpi_runtime import Context, is_initialized
 from mpi_runtime.as_ray.top import SCRIPT_MODE, WORKER_MODE
@@ -23,7 +23,7 @@ class _Worker:
         if not self.connected:
             raise RuntimeError("the job has not been started: call init() first")
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
             f"global_worker.{name} is internal to Ray, and not here: see get_runtime_context()", name=name
         )

@@ -31,6 +31,7 @@ from mpi_runtime.core.transport import mpi
 from mpi_runtime.core.transport.base import Transfer, Transport, TransportError
 from mpi_runtime.gpu.device import Report
 from mpi_runtime.show.command_line import add_json, print_json
+from mpi_runtime.show.numbers import seconds
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call
@@ -354,7 +355,7 @@ def _job(own: Allocation) -> str:
     if not own.system:
         return "no batch job"
     end = end_time()
-    left = "" if end is None else f", {max(0.0, end - time.time()) / 60:.0f} min left"
+    left = "" if end is None else f", {seconds(end - time.time())} left"
     where = f"on {', '.join(own.nodes)}" if own.nodes else "in a command or call, which has CPUs and GPUs of its own"
     return f"job {own.job} ({own.system}) {where}{left}"
 

@@ -5,7 +5,6 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from mpi_runtime.core.journal import upkeep
 from mpi_runtime.files import claim
@@ -29,7 +28,7 @@ def journal_parser() -> ArgumentParser:
 def show_runs(directory: Path, as_json: bool) -> int:
     """Print a line for each run, and the number of calls of each function."""
     counts: Counter[str] = Counter()
-    files: list[dict[str, Any]] = []
+    files: list[dict[str, object]] = []
     for segment in upkeep.read(directory):
         records, states, starts = segment.of(Record), segment.of(Checkpoint), segment.of(Began)
         counts.update(record.name for record in records)
@@ -64,7 +63,7 @@ def show_runs(directory: Path, as_json: bool) -> int:
 
 def show_calls(directory: Path, as_json: bool) -> int:
     """Print a line for each call."""
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     for body in (body for segment in upkeep.read(directory) for body in segment.bodies):
         if isinstance(body, Record):
             values, more = body.values, {"seconds": body.duration_us / 1e6}

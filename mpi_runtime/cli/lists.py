@@ -14,6 +14,7 @@ from typing import Any, cast
 from mpi_runtime.core.api.timeline import events
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import LaunchError
+from mpi_runtime.files.writing import replace_file
 from mpi_runtime.scheduler.protocol.entries import dictionaries
 from mpi_runtime.scheduler.protocol.past import Past, PastMove
 from mpi_runtime.scheduler.protocol.questions import A, Question
@@ -31,11 +32,10 @@ from mpi_runtime.scheduler.protocol.window_questions import (
 )
 from mpi_runtime.show import stacks
 from mpi_runtime.show.command_line import add_job
-from mpi_runtime.show.numbers import clock, count, plural, size
+from mpi_runtime.show.numbers import clock, count, plural, seconds, size
 from mpi_runtime.show.sections import lines_of
 from mpi_runtime.show.tables import aligned
 from mpi_runtime.show.terminal import visible
-from mpi_runtime.show.writing import replace_file
 
 KINDS: dict[str, tuple[Question[Listed[Any]], tuple[str, ...]]] = {
     "actors": (
@@ -80,19 +80,19 @@ def list_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if value is None or value == "":
         return "-"
     if name in SHORT:
         return str(value)[-12:].lstrip("0") or "0"
-    if name == "object_size":
+    if name == "object_size" and isinstance(value, int):
         return size(value)
     if isinstance(value, dict):
-        amounts = cast("dict[str, Any]", value)
+        amounts = cast("dict[str, float]", value)
         plain = {key: amount for key, amount in amounts.items() if not key.startswith("node:")}
         return ", ".join(f"{key} {size(one) if 'memory' in key else f'{one:g}'}" for key, one in plain.items()) or "-"
     if isinstance(value, list):
-        parts: list[Any] = value  # pyright: ignore[reportUnknownVariableType]
+        parts: list[object] = value  # pyright: ignore[reportUnknownVariableType]
         return "; ".join(_text("", one) for one in parts)
     return str(visible(str(value)))
 
@@ -137,7 +137,7 @@ def stack(words: Sequence[str]) -> int:
             text = stacks.stack(pid)
         else:
             text = stacks.elsewhere(partial(inspecting.ask, job), host, pid)
-        print(f"{one.name}, for {one.for_us / 1e6:.1f} s, rank {one.rank} on {host}, pid {pid}\n{text}\n")
+        print(f"{one.name}, for {seconds(one.for_us / 1e6)}, rank {one.rank} on {host}, pid {pid}\n{text}\n")
     if not busy:
         print("no call runs")
     return 0

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mpi_runtime.errors import JournalError, LaunchError
-from mpi_runtime.show.writing import is_full
+from mpi_runtime.files.writing import is_full
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

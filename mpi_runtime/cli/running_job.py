@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.head import inspecting
@@ -15,6 +14,7 @@ from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry
 from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
+from mpi_runtime.show.live_picture import live_picture
 from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three
 from mpi_runtime.show.terminal import visible
 
@@ -27,11 +27,11 @@ def top(words: Sequence[str]) -> int:
     """Show a running job, and return the exit code."""
     options = top_parser().parse_args(words)
     job = Watching(inspecting.chosen(options.job, "top"))
-    if options.watch and sys.stdout.isatty() and sys.stdin.isatty() and find_spec("rich") is not None:
+    if options.watch and sys.stdin.isatty() and (live := live_picture(sys.stdout, is_screen=True)) is not None:
         from mpi_runtime.cli import top_screen  # not at the top: it needs rich
 
-        if top_screen.is_possible():
-            return top_screen.Screen(job).run()
+        if top_screen.is_possible(live.console):
+            return top_screen.Screen(job).run(live)
     while True:
         print("\n".join(in_lines(job.facts)), flush=True)
         if not options.watch:

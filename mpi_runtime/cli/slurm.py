@@ -20,8 +20,10 @@ _SHORT_S = 60
 """A time below it was probably meant as hours and minutes. Slurm gives a minute at least."""
 _OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
-_NUMBER: dict[str, Any] = {"type": int, "metavar": "COUNT"}
-_WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
+Options = dict[str, Any]
+"""Options of a submission by name, or those of `add_argument`."""
+_NUMBER: Options = {"type": int, "metavar": "COUNT"}
+_WITH_VALUE: dict[tuple[str, ...], Options] = {
     ("-N", "--nodes"): {"metavar": "COUNT|MIN-MAX", "help": "number of nodes, or a range (default: 1)"},
     ("--ranks-per-node",): {"help": "ranks on each node (default: 1)", **_NUMBER},
     ("--cpus-per-node",): {"help": "CPUs on each node; other jobs may then use the rest", **_NUMBER},
@@ -59,7 +61,7 @@ def submit(words: Sequence[str]) -> int:
     if program and program[0] == "doctor" and not os.path.exists("doctor"):
         own, program = [*own, "--doctor"], program[1:]
     given = vars(submit_parser().parse_args(own))
-    options: dict[str, Any] = {name: value for name, value in given.items() if name not in _OWN}
+    options: Options = {name: value for name, value in given.items() if name not in _OWN}
     if options["nodes"] is not None and options["nodes"].isdecimal():
         options["nodes"] = int(options["nodes"])
     options["requeue"] = options["requeue"] or None  # without the flag a profile decides
@@ -93,7 +95,7 @@ def submit(words: Sequence[str]) -> int:
         raise LaunchError(str(error)) from None
 
 
-def _batch_program(given: dict[str, Any], options: dict[str, Any], words: Sequence[str]) -> list[str]:
+def _batch_program(given: Options, options: Options, words: Sequence[str]) -> list[str]:
     """Check a batch, and return the program that runs it. The name of the batch becomes that of the job."""
     from mpi_runtime.batch.cli.main import problems_of  # not at the top: it loads the whole package
 

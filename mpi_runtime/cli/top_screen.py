@@ -13,7 +13,6 @@ from collections.abc import Generator
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry
 from mpi_runtime.show.charts import colours
 from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
 from mpi_runtime.show.job import PILLS
+from mpi_runtime.show.live_picture import LivePicture
 from mpi_runtime.show.measures import CURVES
 from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
 
@@ -54,9 +54,8 @@ ONE_LINE: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 _KEYS = re.compile(r"\x1b\[[A-Z]|[\s\S]")
 
 
-def is_possible() -> bool:
+def is_possible(console: Console) -> bool:
     """Whether the terminal can move its cursor, and shows the letters of bars."""
-    console = Console()
     return not console.is_dumb_terminal and console.encoding.startswith("utf")
 
 
@@ -72,19 +71,18 @@ class Screen:
         self._first = 0
         """The first function that is shown."""
 
-    def run(self) -> int:
+    def run(self, live: LivePicture) -> int:
         """Show it until it ends or `q`, and return the exit code."""
-        console = Console()
         is_running = True
-        with _keys(), Live(self.picture(console), console=console, screen=True, auto_refresh=False) as live:
+        with _keys(), live:
             while True:
+                live.show(lambda: self.picture(live.console), 0)
                 if select.select([sys.stdin], [], [], SAMPLE_S)[0]:
                     text = os.read(sys.stdin.fileno(), 256).decode(errors="replace")
                     if not all([self._press(key) for key in _KEYS.findall(text)]):
                         break
                 elif is_running:
                     is_running = self._job.sample()
-                live.update(self.picture(console), refresh=True)
         if not is_running:
             print("the job has ended" if self._job.facts.state == "ended" else "the job was killed")
         return 0

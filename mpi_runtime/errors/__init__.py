@@ -169,7 +169,7 @@ class TaskError(MpiRuntimeError):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.cause, name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         cause, kind = self.cause, type(self.cause)
         has_own = kind in copyreg.dispatch_table or kind.__reduce_ex__ is not object.__reduce_ex__
         if kind.__reduce__ is BaseException.__reduce__ and not has_own:
@@ -327,7 +327,7 @@ def _dual_class(kind: type[BaseException], plain: type[TaskError]) -> type[TaskE
     if issubclass(kind, (TaskError, *_NEVER_DUAL)) or kind.__module__ == "asyncio.exceptions":
         return plain
     name = f"{plain.__name__}({kind.__qualname__})"
-    contents: dict[str, Any] = {"__module__": __name__, "__doc__": kind.__doc__}
+    contents: dict[str, object] = {"__module__": __name__, "__doc__": kind.__doc__}
     if is_group(kind):  # `except*` derives parts of the user's class
         contents["derive"] = lambda self, members: self.cause.derive(members)
     try:
@@ -346,7 +346,11 @@ def _fill(error: TaskError, cause: BaseException, traceback_str: str) -> None:
 
 
 def _load_task_error(
-    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], traceback_str: str, slots: dict[str, Any]
+    kind: type[BaseException],
+    args: tuple[object, ...],
+    state: dict[str, object],
+    traceback_str: str,
+    slots: dict[str, object],
 ) -> TaskError:
     """Unpickle an error. Its cause is made without calling its class."""
     return task_error(rebuilt(kind, args, state, slots), traceback_str)

@@ -33,7 +33,7 @@ def instance_of(kind: type[_Error], cause: Any) -> _Error:
 
 
 def rebuilt(
-    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any], slots: dict[str, Any]
+    kind: type[BaseException], args: tuple[object, ...], state: dict[str, object], slots: dict[str, object]
 ) -> BaseException:
     """Return an instance of `kind` with this content, without calling user code."""
     base = _builtin_base(kind)
@@ -61,13 +61,13 @@ def copy_content(cause: BaseException, error: BaseException) -> None:
     vars(error).update(vars(cause))
 
 
-def args_of(error: BaseException) -> tuple[Any, ...]:
+def args_of(error: BaseException) -> tuple[object, ...]:
     """Return the true `args` of an exception."""
-    found: tuple[Any, ...] = _ARGS.__get__(error)
+    found: tuple[object, ...] = _ARGS.__get__(error)
     return found
 
 
-def slots_of(error: BaseException) -> dict[str, Any]:
+def slots_of(error: BaseException) -> dict[str, object]:
     """Return the values in `__slots__` of classes written in Python, by name."""
     members = [
         (name, member)

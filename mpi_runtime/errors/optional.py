@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from types import ModuleType
 
 
-def load(user: str, module: str, package: str = "") -> Any:
+def load(user: str, module: str, package: str = "") -> ModuleType:
     """Return a module of an optional library, which is installed as `package`; empty: under the same name.
 
     `user` is the public name that needs it.

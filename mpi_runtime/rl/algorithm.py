@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TypeVar
 import cloudpickle
 import numpy as np
 
+from mpi_runtime.files.writing import replace_file
 from mpi_runtime.rl.envs import Maker, maker, spaces
 from mpi_runtime.rl.parameters import Common, checked
 from mpi_runtime.rl.parts.episodes import Episodes, Fragment
@@ -26,7 +27,6 @@ from mpi_runtime.rl.parts.weights import Array, flatten
 from mpi_runtime.rl.policies import Policy, policy_of
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 from mpi_runtime.rl.samplers import Samplers
-from mpi_runtime.show.writing import replace_file
 
 FORMAT = 1
 """Of checkpoint files."""
@@ -375,7 +375,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a checkpoint: a file, or a directory that has one file named `checkpoint-...`."""
     file = Path(path).expanduser()
     if file.is_dir():
-        inside = sorted(one for one in file.glob("checkpoint-*") if one.suffix != ".part")  # of a save that was killed
+        inside = sorted(one for one in file.glob("checkpoint-*") if not one.suffix)  # else of a save that was killed
         if len(inside) != 1:
             raise CheckpointError(f"{file} is a directory without a single checkpoint-* in it: name the file")
         file = inside[0]

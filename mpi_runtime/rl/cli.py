@@ -25,6 +25,7 @@ from mpi_runtime.rl.evaluation import evaluate
 from mpi_runtime.rl.parameters import ALIASES
 from mpi_runtime.rl.presets import RLLIB, preset
 from mpi_runtime.rl.samplers import SamplerError
+from mpi_runtime.show.ctrl_c import at_first_ctrl_c
 
 DEFAULT_FOLDER = "~/ray_results"
 NEAR_END_S = 60.0
@@ -154,20 +155,16 @@ def train(chosen: Any) -> int:
 @contextmanager
 def _ending_at_ctrl_c(ending: threading.Event) -> Iterator[list[int]]:
     """Have the first Ctrl-C end the training after its iteration, and the second one at once. Yields those so far."""
-    before, interrupts = signal.getsignal(signal.SIGINT), list[int]()
+    interrupts = list[int]()
 
-    def first(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, before)
-        interrupts.append(number)
+    def first() -> None:
+        interrupts.append(signal.SIGINT)
         ending.set()
         text = b"Ctrl-C: the training ends after this iteration, with a checkpoint. Press it again to end at once"
-        os.write(2, b"mpi-runtime rl: " + text + b"\n")  # a handler must not print: the program may be in a print
+        os.write(2, b"mpi-runtime rl: " + text + b"\n")
 
-    signal.signal(signal.SIGINT, first)
-    try:
+    with at_first_ctrl_c(first):
         yield interrupts
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _job() -> str:

@@ -8,18 +8,19 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import mpi_runtime
+from mpi_runtime.files.writing import make_new_directory, replace_file
 from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.evaluation import evaluate
 from mpi_runtime.show import page
 from mpi_runtime.show.numbers import count, seconds
-from mpi_runtime.show.writing import make_new_directory, replace_file
+from mpi_runtime.show.tables import boxed
 
 COLUMNS = ("Trial name", "status", "loc", "iter", "time (s)", "ts", "reward")
 GIB = 2**30
@@ -89,7 +90,7 @@ class Results:
 def latest_checkpoint(folder: Path, job: str) -> str | None:
     """Return the last checkpoint that an earlier life of a job wrote, or None if it wrote nothing."""
     found = folder.glob(f"*_job{job}/checkpoint_*/checkpoint-*")
-    numbered = {int(path.parent.name.rpartition("_")[2]): path for path in found if not path.name.endswith(".part")}
+    numbered = {int(path.parent.name.rpartition("_")[2]): path for path in found if not path.suffix}
     return str(numbered[max(numbered)]) if numbered else None
 
 
@@ -140,7 +141,7 @@ def status(results: Results, algorithm: Algorithm, state: str, result: Mapping[s
     cpus = max(1, algorithm.samplers.count)
     gpus = int(getattr(getattr(algorithm, "device", None), "type", "cpu") == "cuda")
     heap, objects = (has.get(name, 0.0) / GIB for name in ("memory", "object_store_memory"))
-    row: list[Any] = [results.path.name, state, "", "", "", "", ""]
+    row: list[object] = [results.path.name, state, "", "", "", "", ""]
     if result is not None:
         row[2:4] = f"{socket.gethostname()}:{os.getpid()}", result["training_iteration"]
         row[4:6] = f"{result['time_total_s']:.2f}", result["timesteps_total"]
@@ -154,17 +155,6 @@ def status(results: Results, algorithm: Algorithm, state: str, result: Mapping[s
             f"0.0/{heap:.2f} GiB heap, 0.0/{objects:.2f} GiB objects",
             f"Result logdir: {results.folder}",
             f"Number of trials: 1 (1 {state})",
-            table(COLUMNS, [row]),
+            *boxed([COLUMNS, row]),
         ]
     )
-
-
-def table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table with lines of dashes."""
-    cells = [[str(one) for one in row] for row in rows]
-    widths = [max(len(row[at]) for row in [list(names), *cells]) for at in range(len(names))]
-    rule = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-    lines = [
-        "| " + " | ".join(f"{one:<{w}}" for one, w in zip(row, widths, strict=True)) + " |" for row in [names, *cells]
-    ]
-    return "\n".join([rule, lines[0], rule.replace("-", "="), *lines[1:], rule])

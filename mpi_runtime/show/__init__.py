@@ -3,10 +3,11 @@
 - `command_line.py`: what several verbs have: arguments, `--json`, verbs of a directory
 - `log.py`: log lines about a job, through `logging` if the program has set it up
 - `terminal.py`: output of unknown programs, without what could change a terminal
+- `live_picture.py`: a picture in a terminal that is redrawn in its place
+- `ctrl_c.py`: the first Ctrl-C ends gently
 - `tables.py`: lists that a notebook shows as tables
 - `bars.py`: a bar in a notebook while many values are awaited
 - `numbers.py`: three digits, units, times of the day
-- `writing.py`: replaces a file as a whole
 - `page.py`: builds every page from a document of blocks; `assets/` has its style and scripts
 - `charts.py`: lanes, use over time, and colours of functions, for pages
 - `facts.py`: all that is known about a job
@@ -20,4 +21,5 @@
 - `stacks.py`: the stack of a running process
 - `server.py`: the small server of `mpi-runtime view`
 - `metrics.py`: the numbers of a job as OpenMetrics text
+- `series.py`: values of metrics that the program records itself
 """

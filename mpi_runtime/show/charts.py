@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -48,7 +47,7 @@ def colours(names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def lanes(ran: Iterable[Ran], begin_s: float, end_s: float) -> dict[str, Any]:
+def lanes(ran: Iterable[Ran], begin_s: float, end_s: float) -> Block:
     """A block of lanes: for each host as many as ran at a time, and one for each GPU. Times count from `begin_s`.
 
     `names` begin with the function that ran longest.
@@ -84,9 +83,9 @@ def lanes(ran: Iterable[Ran], begin_s: float, end_s: float) -> dict[str, Any]:
     return {"from": begin_s, "to": end_s, "names": names, "lanes": drawn, "hidden": len(found) - len(shown)}
 
 
-def _bars(ran: Sequence[Ran], number: dict[str, int], begin_s: float, grain_s: float) -> list[list[Any]]:
+def _bars(ran: Sequence[Ran], number: dict[str, int], begin_s: float, grain_s: float) -> list[list[float]]:
     """Bars: from, to, function, ending, and the number of things. Things shorter than the grain become one bar."""
-    bars: list[list[Any]] = []
+    bars: list[list[float]] = []
     for one in ran:
         start, end = one.start - begin_s, one.end - begin_s
         last = bars[-1] if bars else None

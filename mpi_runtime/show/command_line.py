@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from mpi_runtime.errors import JournalError, LaunchError
 
@@ -19,7 +18,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", type=process_id, metavar="JOB", help=help)
 
 
-def print_json(facts: Any) -> None:
+def print_json(facts: object) -> None:
     """Print a document. Structs and data classes become objects."""
     import msgspec  # not at the top: `mpi-runtime --help` and the workers load none of it
 

@@ -8,6 +8,7 @@ import msgspec
 
 from mpi_runtime.scheduler.protocol.entries import ActorEntry
 from mpi_runtime.scheduler.protocol.past import Run
+from mpi_runtime.scheduler.protocol.series import Row
 from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry, JobState, Listed, Piece, StoreState
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.measures import Measured
@@ -54,6 +55,8 @@ class Facts(msgspec.Struct, kw_only=True):
     """The searches that the program runs: name and progress, in words."""
     measured: dict[str, Measured] = {}
     """By name of the node: what was measured there."""
+    recorded: Sequence[Row] = ()
+    """What the program has recorded in metrics of its own; asked for where they are written."""
     sizes: dict[tuple[str, int], int] = {}
     """By name of the node and process id: bytes in memory."""
 

@@ -30,6 +30,7 @@ from mpi_runtime.show import job, metrics, node_sections, sections, stacks
 from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
 from mpi_runtime.show.facts import NO_ACTORS, Facts
 from mpi_runtime.show.measures import measured_of
+from mpi_runtime.show.metrics import rows_of
 from mpi_runtime.show.numbers import seconds
 from mpi_runtime.show.page import Block, Document, table
 
@@ -237,6 +238,9 @@ class LiveJob:
 
     def metrics(self) -> str:
         """The numbers now, as OpenMetrics text."""
+        if not self.facts.is_over:
+            with contextlib.suppress(LookupError):
+                self.facts.recorded = rows_of(self._ask)
         return metrics.text(self.facts)
 
     def stack(self, host: str, pid: int) -> str:

@@ -7,13 +7,25 @@ https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import accumulate, groupby
 
-from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry, NodeLoad
+from mpi_runtime.scheduler.protocol.series import COUNTER, HISTOGRAM, Labels, Row
+from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry, NodeLoad, RecordedFrom
 from mpi_runtime.show.facts import Facts
 
 PREFIX = "mpi_runtime"
 _Sample = tuple[dict[str, str], float]
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+def rows_of(ask: Callable[[RecordedFrom], list[Row] | None]) -> list[Row]:
+    """Ask the window of a job for all that its program counts, in parts that fit into an answer."""
+    found: dict[tuple[str, Labels], Row] = {}
+    first = 0
+    while rows := ask(RecordedFrom(first)):
+        first += len(rows)
+        found.update({(row.family.name, row.labels): row for row in rows})
+    return list(found.values())
 
 
 def text(facts: Facts) -> str:
@@ -24,14 +36,39 @@ def text(facts: Facts) -> str:
         lines += [f"# TYPE {full} {kind}", *([f"# UNIT {full} {unit}"] if unit else []), f"# HELP {full} {about}"]
         suffix = "_total" if kind == "counter" else ""
         lines += [f"{full}{suffix}{_labels(labels)} {value:.17g}" for labels, value in samples]
+    for family, rows in groupby(sorted(facts.recorded, key=_place), lambda row: row.family):
+        lines += [f"# TYPE {family.name} {family.kind}"]
+        lines += [f"# HELP {family.name} {_escaped(family.about)}"] if family.about else []
+        lines += [line for row in rows for line in _of_program(row)]
     return "\n".join([*lines, "# EOF", ""])
+
+
+def _place(row: Row) -> tuple[str, Labels]:
+    return row.family.name, row.labels
+
+
+def _of_program(row: Row) -> Iterator[str]:
+    """The lines of a metric that the program records."""
+    name, labels = row.family.name, dict(row.labels)
+    if row.family.kind != HISTOGRAM:
+        yield f"{name}{'_total' if row.family.kind == COUNTER else ''}{_labels(labels)} {row.numbers[0]:.17g}"
+        return
+    total, *counts = row.numbers
+    ends = [*map(repr, row.family.boundaries), "+Inf"]
+    for end, below in zip(ends, accumulate(counts), strict=True):
+        yield f"{name}_bucket{_labels({**labels, 'le': end})} {below:.17g}"
+    yield f"{name}_count{_labels(labels)} {sum(counts):.17g}"
+    yield f"{name}_sum{_labels(labels)} {total:.17g}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def _labels(labels: dict[str, str]) -> str:
     if not labels:
         return ""
-    quoted = (value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for value in labels.values())
-    return "{" + ",".join(f'{name}="{value}"' for name, value in zip(labels, quoted, strict=True)) + "}"
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
 
 
 def _families(facts: Facts) -> Iterator[tuple[str, str, str, str, list[_Sample]]]:

@@ -32,7 +32,7 @@ from typing import Any
 
 import msgspec
 
-from mpi_runtime.show.writing import replace_file
+from mpi_runtime.files.writing import replace_file
 
 SCRIPTS = ("kit.js", "blocks.js", "search.js", "page.js")
 Document = dict[str, Any]
@@ -92,12 +92,12 @@ def _as_text(value: Any) -> Any:
     return [_as_text(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def card(q: str, big: str, small: str, rows: Sequence[Sequence[Any]] = (), **more: Any) -> dict[str, Any]:
+def card(q: str, big: str, small: str, rows: Sequence[Sequence[object]] = (), **more: object) -> Block:
     """Return a question with its answer, for a block of cards."""
     return {"q": q, "big": big, "small": small, "rows": rows, **more}
 
 
-def table(id: str, title: str, columns: Sequence[Column], rows: Sequence[Sequence[Any]], **more: Any) -> Block:
+def table(id: str, title: str, columns: Sequence[Column], rows: Sequence[Sequence[object]], **more: object) -> Block:
     """Return a table."""
     named = [{"t": one[0], "form": one[1], **(one[2] if len(one) > 2 else {})} for one in columns]
     return {"id": id, "kind": "table", "title": title, "columns": named, "rows": rows, **more}

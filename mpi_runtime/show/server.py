@@ -14,8 +14,8 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import uvicorn
 from starlette.applications import Starlette
@@ -60,6 +60,9 @@ class Source(Protocol):
         """The stacks of a process, or why they cannot be read."""
 
 
+Answer = Callable[[Request], Awaitable[Response]]
+
+
 class Viewer:
     """Serves the page of one source."""
 
@@ -68,7 +71,7 @@ class Viewer:
         self._source = source
         self._token = token
         self._hosts = hosts
-        self._state: dict[str, Any] = {}
+        self._state: dict[str, object] = {}
         self._blocks: dict[str, tuple[int, str]] = {}
         """By id: the number of the look that has found a block, and the block as JSON."""
         self._number = 0
@@ -85,7 +88,7 @@ class Viewer:
         ]
         return Starlette(routes=routes)
 
-    def _guarded(self, answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    def _guarded(self, answer: Answer) -> Answer:
         async def guarded(request: Request) -> Response:
             given = request.query_params.get("token", "")
             if request.headers.get("host", "") not in self._hosts:
@@ -94,7 +97,7 @@ class Viewer:
                 return PlainTextResponse(
                     "the token is missing or wrong: use the address that `mpi-runtime view` printed", 403, HEADERS
                 )
-            response: Response = await answer(request)
+            response = await answer(request)
             response.headers.update(HEADERS)
             return response
 

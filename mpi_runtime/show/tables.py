@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mpi_runtime.show.numbers import size
 
-T = TypeVar("T", bound=Mapping[str, Any])
+T = TypeVar("T", bound=Mapping[str, object])
 
 ROWS_MAX = 100
 CELL_CHARACTERS_MAX = 200
@@ -23,10 +23,23 @@ class Table(list[T]):
         return html_table(names, rows) + more if self else "<p>none</p>"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines for a terminal, with columns below each other."""
+def aligned(rows: Sequence[Sequence[str]], numbers: int = 0) -> list[str]:
+    """Return rows as lines for a terminal, with aligned columns. The first `numbers` are aligned to the right."""
+    return ["  ".join(cells).rstrip() for cells in _padded(rows, numbers)]
+
+
+def boxed(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return rows as lines for a terminal, with lines of dashes around them and below the first."""
+    padded = _padded([[str(cell) for cell in row] for row in rows])
+    names, *others = (f"| {' | '.join(cells)} |" for cells in padded)
+    rule = f"+{'+'.join('-' * (len(cell) + 2) for cell in padded[0])}+"
+    return [rule, names, rule.replace("-", "="), *others, rule]
+
+
+def _padded(rows: Sequence[Sequence[str]], numbers: int = 0) -> list[list[str]]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    pads = [*[str.rjust] * numbers, *[str.ljust] * (len(widths) - numbers)]
+    return [[pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)] for row in rows]
 
 
 def html_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

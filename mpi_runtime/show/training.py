@@ -9,11 +9,14 @@ import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mpi_runtime.show.numbers import count, plural, seconds, three
 from mpi_runtime.show.page import Block, Document, card, table
 
+T = TypeVar("T")
+Result = dict[str, Any]
+"""Of an iteration: what the algorithm has reported, by name."""
 RESULTS = "result.json"
 """A line of JSON for each iteration."""
 PARAMETERS = "params.json"
@@ -63,13 +66,13 @@ def document(directory: Path) -> Document:
     }
 
 
-def _results(path: Path) -> list[dict[str, Any]]:
+def _results(path: Path) -> list[Result]:
     """The results, without a last line that is not complete yet."""
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [row for row in map(json.loads, lines) if "episode_reward_mean" in row]
 
 
-def _cards(rows: Sequence[dict[str, Any]], each_s: float, pause_s: float, is_running: bool) -> list[dict[str, Any]]:
+def _cards(rows: Sequence[Result], each_s: float, pause_s: float, is_running: bool) -> list[Result]:
     if not rows:
         return [card("What is it doing?", "\u2013", "no iteration has ended yet")]
     last = rows[-1]
@@ -106,7 +109,7 @@ def _cards(rows: Sequence[dict[str, Any]], each_s: float, pause_s: float, is_run
     ]
 
 
-def _returns(rows: Sequence[dict[str, Any]]) -> Block:
+def _returns(rows: Sequence[Result]) -> Block:
     points = [
         [row["timesteps_total"], row["episode_reward_mean"], row["episode_reward_min"], row["episode_reward_max"]]
         for row in rows
@@ -117,7 +120,7 @@ def _returns(rows: Sequence[dict[str, Any]]) -> Block:
     return {"id": "returns", "kind": "line", "title": "Return", "said": said, **line}
 
 
-def _updates(rows: Sequence[dict[str, Any]]) -> list[Block]:
+def _updates(rows: Sequence[Result]) -> list[Block]:
     """A small chart for each figure of the updates."""
     names = [name for name, value in rows[-1]["info"].items() if isinstance(value, (int, float))]
     charts = []
@@ -130,7 +133,7 @@ def _updates(rows: Sequence[dict[str, Any]]) -> list[Block]:
     return [{"id": "updates", "kind": "half", "title": "Updates", "blocks": charts}] if charts else []
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> Block:
+def _table(rows: Sequence[Result]) -> Block:
     shown = []
     for row in rows[-ROWS_MAX:]:
         number, steps = row["training_iteration"], row["timesteps_total"]
@@ -143,11 +146,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> Block:
     return table("iterations", "Iterations", columns, shown, said=said, sort=0, down=True, limit=15)
 
 
-def _thinned(points: list[Any]) -> list[Any]:
+def _thinned(points: list[T]) -> list[T]:
     """About `POINTS_MAX` points, with the last."""
     step = max(1, -(-len(points) // POINTS_MAX))
     return points[::-step][::-1]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)

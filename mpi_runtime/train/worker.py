@@ -24,7 +24,7 @@ import cloudpickle
 
 from mpi_runtime.extend import job
 from mpi_runtime.extend import member as gang_member
-from mpi_runtime.show.writing import replace_file
+from mpi_runtime.files.writing import replace_file
 from mpi_runtime.train.shards import cut
 from mpi_runtime.tune import Checkpoint, Context
 from mpi_runtime.tune.extend import (

@@ -11,7 +11,7 @@ Names and modules are loaded on first use; `joblib`, `dask` and `tqdm` need the 
 - `collective_group.py`: the coordinator of a collective group, and each process's part
 - `state.py`: lists of calls, actors, objects and nodes; `memory_summary`
 - `locations.py`: where values are; the address of this node
-- `metrics.py`: counters, gauges and histograms of a process
+- `metrics.py`: counters, gauges and histograms of the program
 - `tqdm.py`: progress bars in tasks and actors
 - `serialization.py`: serialisers for classes that cannot be pickled
 - `check_serialize.py`: finds the part of a value that cannot be serialised

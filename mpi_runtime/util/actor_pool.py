@@ -32,14 +32,14 @@ class ActorPool:
 
     def __init__(self, actors: Iterable[ActorHandle]) -> None:
         self._idle = list(actors)
-        self._waiting: deque[tuple[Callable[[ActorHandle, Any], Any], Any]] = deque()
+        self._waiting: deque[tuple[Callable[[ActorHandle, Any], object], object]] = deque()
         """Calls that wait for an idle actor, in the order of submission."""
         self._running: dict[int, tuple[Any, ActorHandle | None]] = {}
         """By number in the order of submission: references and the actor of the call, or an error without an actor."""
         self._numbers = count()
         self._highest_collected = -1
 
-    def map(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> Iterator[Any]:
+    def map(self, fn: Callable[[ActorHandle, V], object], values: Iterable[V]) -> Iterator[Any]:
         """Apply `fn` to each value with some actor, and iterate over the results in the order of the values.
 
         All values are submitted at once, before the first result is read. Uncollected results of earlier submissions
@@ -52,12 +52,12 @@ class ActorPool:
         self._submit_afresh(fn, values)
         return self._collect(self.get_next)
 
-    def map_unordered(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> Iterator[Any]:
+    def map_unordered(self, fn: Callable[[ActorHandle, V], object], values: Iterable[V]) -> Iterator[Any]:
         """Like `map`, but yields each result as soon as it is ready."""
         self._submit_afresh(fn, values)
         return self._collect(self.get_next_unordered)
 
-    def submit(self, fn: Callable[[ActorHandle, V], Any], value: V) -> None:
+    def submit(self, fn: Callable[[ActorHandle, V], object], value: V) -> None:
         """Start `fn(actor, value)` with an idle actor, or as soon as there is one.
 
         `fn` must return the reference of a call of the actor, or its list of references if `num_returns` is above 1.
@@ -137,7 +137,7 @@ class ActorPool:
             raise ValueError(f"{actor!r} is in this ActorPool already")
         self._release(actor)
 
-    def _submit_afresh(self, fn: Callable[[ActorHandle, V], Any], values: Iterable[V]) -> None:
+    def _submit_afresh(self, fn: Callable[[ActorHandle, V], object], values: Iterable[V]) -> None:
         while self._running:
             self._forget(next(iter(self._running)))
         for value in values:
@@ -182,7 +182,7 @@ class ActorPool:
                 # Not raised here: the caller collects another result, and must not lose that to this error.
                 self._running[next(self._numbers)] = error, None
 
-    def _start(self, fn: Callable[[ActorHandle, V], Any], value: V) -> None:
+    def _start(self, fn: Callable[[ActorHandle, V], object], value: V) -> None:
         actor = self._idle.pop()
         try:
             returned = fn(actor, value)
@@ -197,7 +197,7 @@ class ActorPool:
             raise StopIteration("No results are left in this ActorPool")
 
 
-def _first_ref(returned: Any) -> ObjectRef[Any]:
+def _first_ref(returned: object) -> ObjectRef[object]:
     """The reference that stands for all values of a call: a call ends with all of its values or with none."""
     first = returned[0] if isinstance(returned, (list, tuple)) and returned else returned
     if not isinstance(first, ObjectRef):

@@ -17,6 +17,9 @@ from mpi_runtime import ObjectRef
 from mpi_runtime.errors import MpiRuntimeError, RuntimeNotInitializedError, TaskError
 from mpi_runtime.extend import blocked, future_of, job, job_or_none
 
+T = TypeVar("T")
+Pending = Future[Any]
+"""The future of a call, whose result is what code of the user returns."""
 S = TypeVar("S")
 
 
@@ -39,12 +42,12 @@ class Dispatcher(Generic[S]):
         self._slot_ended = ended
         self._changed = threading.Condition()  # its lock is reentrant
         self._free = deque(slots)
-        self._queue: deque[tuple[Future[Any], Callable[[S], ObjectRef[Any]]]] = deque()
+        self._queue: deque[tuple[Pending, Callable[[S], ObjectRef[object]]]] = deque()
         self._is_closed = False
         self._unfinished = 0
         """Futures that are not done, or whose callbacks are running."""
 
-    def submit(self, future: Future[Any], start: Callable[[S], ObjectRef[Any]]) -> None:
+    def submit(self, future: Pending, start: Callable[[S], ObjectRef[object]]) -> None:
         """Start a call when a slot is free, and complete the future with its result. RuntimeError: it was closed.
 
         Callbacks that the future has already do not run in the thread of the caller.
@@ -90,9 +93,9 @@ class Dispatcher(Generic[S]):
             if not self._unfinished:
                 self._changed.notify_all()
 
-    def _hand_out(self) -> list[tuple[Future[Any], BaseException]]:
+    def _hand_out(self) -> list[tuple[Pending, BaseException]]:
         """Start calls, and return those that failed to start. Serialising runs user code, so the lock is not held."""
-        failed: list[tuple[Future[Any], BaseException]] = []
+        failed: list[tuple[Pending, BaseException]] = []
         while True:
             with self._changed:
                 if not self._queue or not self._free:
@@ -113,7 +116,7 @@ class Dispatcher(Generic[S]):
                 # Not by `ref.future()`, which may be done at once, and would then call back in this thread.
                 future_of(ref, partial(self._ended, slot, future))
 
-    def _ended(self, slot: S, future: Future[Any], result: Future[Any]) -> None:
+    def _ended(self, slot: S, future: Pending, result: Future[object]) -> None:
         """Handle the end of a call. Its slot serves the next call before the future is completed."""
         error = result.exception()
         value = result.result() if error is None else None
@@ -123,11 +126,11 @@ class Dispatcher(Generic[S]):
         self._conclude(future, value, error)
         self._fail(failed)
 
-    def _fail(self, failed: list[tuple[Future[Any], BaseException]]) -> None:
+    def _fail(self, failed: list[tuple[Pending, BaseException]]) -> None:
         for future, error in failed:
             self._conclude(future, None, error)
 
-    def _conclude(self, future: Future[Any], value: Any, error: BaseException | None) -> None:
+    def _conclude(self, future: Pending, value: object, error: BaseException | None) -> None:
         _calling_back.dispatcher = self
         if error is None:
             guarded(future.set_result, value)
@@ -140,7 +143,7 @@ class Dispatcher(Generic[S]):
 _calling_back = threading.local()
 
 
-def guarded(callback: Callable[[Any], object], value: Any) -> None:
+def guarded(callback: Callable[[T], object], value: T) -> None:
     """Run a callback. Its error is printed, and does not end this thread, which others need."""
     try:
         callback(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from mpi_runtime import ObjectRef
 from mpi_runtime.extend import job
@@ -12,7 +11,7 @@ from mpi_runtime.scheduler.protocol.events import BroadcastRequested
 __all__ = ["broadcast"]
 
 
-def broadcast(refs: ObjectRef[Any] | Sequence[ObjectRef[Any]]) -> None:
+def broadcast(refs: ObjectRef[object] | Sequence[ObjectRef[object]]) -> None:
     """Copy large values to all nodes that run calls, ahead of use. Returns at once.
 
     Each node that gets a value passes it on, in parts while others still arrive. So the time is about that of one copy,

@@ -42,6 +42,7 @@ from mpi_runtime.errors.arguments import PROCESSES_MAX, check_text, check_whole
 from mpi_runtime.util import collective_group
 from mpi_runtime.util.collective_group import Group
 
+Array = np.ndarray[Any, Any]
 TIMEOUT_S = 300.0
 """The default number of seconds that a rank waits for others."""
 
@@ -164,14 +165,14 @@ def get_collective_group_size(group_name: str = "default") -> int:
 # Operations
 
 
-def allreduce(tensor: Any, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
+def allreduce(tensor: object, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
     """Combine the arrays of all ranks. Each rank gets the result in its array."""
     group, host = _group(group_name), _host(tensor, is_written=True)
     brought = group.meet(f"allreduce ({_name(op)}) of {_said(host)}", [put(host)])
     _write(tensor, _reduced(op, (refs[0] for refs in brought)))
 
 
-def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
+def reduce(tensor: object, dst_rank: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
     """Combine the arrays of all ranks. `dst_rank` gets the result in its array; the other arrays are not changed."""
     group = _group(group_name, dst_rank)
     is_root = group.rank == dst_rank
@@ -182,7 +183,7 @@ def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: Redu
         _write(tensor, _reduced(op, (refs[0] for refs in brought)))
 
 
-def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
+def broadcast(tensor: object, src_rank: int = 0, group_name: str = "default") -> None:
     """Copy the array of `src_rank` into the arrays of all others."""
     group = _group(group_name, src_rank)
     is_root = group.rank == src_rank
@@ -194,7 +195,7 @@ def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> No
         _write(tensor, get(group.meet(call, wanted=[src_rank])[0][0]))
 
 
-def allgather(tensor_list: Sequence[Any], tensor: Any, group_name: str = "default") -> None:
+def allgather(tensor_list: Sequence[object], tensor: object, group_name: str = "default") -> None:
     """Copy the arrays of all ranks into each rank's `tensor_list`, in the order of the ranks."""
     group, host = _group(group_name), _host(tensor)
     _check_list(tensor_list, host, group, is_written=True)
@@ -204,7 +205,7 @@ def allgather(tensor_list: Sequence[Any], tensor: Any, group_name: str = "defaul
 
 
 def reducescatter(
-    tensor: Any, tensor_list: Sequence[Any], group_name: str = "default", op: ReduceOp = ReduceOp.SUM
+    tensor: object, tensor_list: Sequence[object], group_name: str = "default", op: ReduceOp = ReduceOp.SUM
 ) -> None:
     """Combine the arrays at index k of all ranks' `tensor_list`. Rank k gets the result in `tensor`."""
     group, host = _group(group_name), _host(tensor, is_written=True)
@@ -218,14 +219,14 @@ def barrier(group_name: str = "default") -> None:
     _group(group_name).meet("barrier")
 
 
-def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
+def send(tensor: object, dst_rank: int, group_name: str = "default") -> None:
     """Send an array to another rank. Returns when the array is in the object store, before it is received."""
     group, host = _group(group_name, dst_rank), _host(tensor)
     _check_other(group, dst_rank)
     group.send(dst_rank, _said(host), put(host))
 
 
-def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
+def recv(tensor: object, src_rank: int, group_name: str = "default") -> None:
     """Wait for an array from another rank and write it into `tensor`. Arrays are received in the order of sending."""
     group, host = _group(group_name, src_rank), _host(tensor, is_written=True)
     _check_other(group, src_rank)
@@ -266,7 +267,7 @@ def _group(name: str, other: int = 0) -> Group:
     return group
 
 
-def _host(tensor: Any, is_written: bool = False) -> np.ndarray[Any, Any]:
+def _host(tensor: Any, is_written: bool = False) -> Array:
     """The array in host memory. It must be one that can be read, or written, this way."""
     if _is_torch(tensor):
         try:
@@ -274,7 +275,7 @@ def _host(tensor: Any, is_written: bool = False) -> np.ndarray[Any, Any]:
         except TypeError as error:  # such as bfloat16
             raise TypeError(f"collective operations cannot take {tensor.dtype}, which numpy does not have") from error
     elif hasattr(tensor, "__cuda_array_interface__") and hasattr(tensor, "get") and hasattr(tensor, "set"):
-        copied: np.ndarray[Any, Any] = tensor.get()
+        copied: Array = tensor.get()
         return copied
     if not isinstance(tensor, np.ndarray):
         raise TypeError(f"collective operations take arrays of numpy, cupy or torch, not {type(tensor).__name__}")
@@ -285,7 +286,7 @@ def _host(tensor: Any, is_written: bool = False) -> np.ndarray[Any, Any]:
     return tensor
 
 
-def _write(tensor: Any, value: np.ndarray[Any, Any]) -> None:
+def _write(tensor: Any, value: Array) -> None:
     if isinstance(tensor, np.ndarray):
         tensor[...] = value
     elif not _is_torch(tensor):
@@ -296,7 +297,7 @@ def _write(tensor: Any, value: np.ndarray[Any, Any]) -> None:
         tensor.detach().numpy()[...] = value
 
 
-def _is_torch(tensor: Any) -> bool:
+def _is_torch(tensor: object) -> bool:
     torch: Any = sys.modules.get("torch")
     return torch is not None and isinstance(tensor, torch.Tensor)
 
@@ -307,23 +308,21 @@ def _name(op: object) -> str:
     return op.name
 
 
-def _said(host: np.ndarray[Any, Any]) -> str:
+def _said(host: Array) -> str:
     return f"{host.dtype} {host.shape}"
 
 
-def _reduced(op: ReduceOp, refs: Iterable[ObjectRef[Any]]) -> np.ndarray[Any, Any]:
+def _reduced(op: ReduceOp, refs: Iterable[ObjectRef[object]]) -> Array:
     """Combine values one after another, so that at most two are in memory."""
     combine = getattr(np, op.value)
     values = (get(ref) for ref in refs)
-    total: np.ndarray[Any, Any] = np.array(next(values))
+    total: Array = np.array(next(values))
     for value in values:
         combine(total, value, out=total)
     return total
 
 
-def _check_list(
-    tensors: Sequence[Any], host: np.ndarray[Any, Any], group: Group, is_written: bool = False
-) -> list[np.ndarray[Any, Any]]:
+def _check_list(tensors: Sequence[object], host: Array, group: Group, is_written: bool = False) -> list[Array]:
     """The arrays of a list. It must have one array for each rank, all with the shape and dtype of the other array."""
     if len(tensors) != group.world_size:
         raise ValueError(f"tensor_list needs one array for each of {group.world_size} ranks, and has {len(tensors)}")

@@ -123,7 +123,9 @@ class Group:
     _sent: Counter[int] = field(default_factory=Counter[int])
     _received: Counter[int] = field(default_factory=Counter[int])
 
-    def meet(self, call: str, refs: Iterable[ObjectRef[Any]] = (), wanted: Iterable[int] | None = None) -> list[Refs]:
+    def meet(
+        self, call: str, refs: Iterable[ObjectRef[object]] = (), wanted: Iterable[int] | None = None
+    ) -> list[Refs]:
         """Arrive at the next operation with references, and return those of the awaited ranks; `wanted`, None: all.
 
         `call` is the operation in words. If ranks give another one, or have not arrived in time, it raises an error.
@@ -133,7 +135,7 @@ class Group:
         first = self.coordinator.meet.remote(number, self.rank, call, list(refs), wanted)
         return self._wait(call, first, lambda: self.coordinator.look.remote(number, self.rank))
 
-    def send(self, receiver: int, call: str, ref: ObjectRef[Any]) -> None:
+    def send(self, receiver: int, call: str, ref: ObjectRef[object]) -> None:
         """Send a reference to another rank. Does not wait until it is received."""
         number = self._sent[receiver]
         self._sent[receiver] += 1

@@ -23,6 +23,7 @@ try:
     from dask._task_spec import Alias, DataNode, convert_legacy_graph
     from dask.core import flatten
     from dask.order import order
+    from dask.typing import Key
 except ImportError as error:
     raise ImportError(
         "mpi_runtime.util.dask needs dask 2024.12 or newer, which cannot be imported here: pip install 'dask>=2024.12'"
@@ -42,7 +43,9 @@ def enable_dask_on_mpi_runtime() -> Any:
     return dask.config.set({"scheduler": mpi_runtime_dask_get, "dataframe.shuffle.method": "tasks"})
 
 
-def mpi_runtime_dask_get(dsk: Any, keys: Any, *, ray_remote_args: Mapping[str, Any] | None = None, **_: Any) -> Any:
+def mpi_runtime_dask_get(
+    dsk: Any, keys: object, *, ray_remote_args: Mapping[str, object] | None = None, **_: object
+) -> Any:
     """Compute keys of a dask graph. Give it to dask as `scheduler=`.
 
     All tasks are submitted at once, in the order that dask recommends. Values between tasks stay in the object store;
@@ -68,7 +71,7 @@ def mpi_runtime_dask_get(dsk: Any, keys: Any, *, ray_remote_args: Mapping[str, A
     """
     graph = _needed(convert_legacy_graph(dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()), keys)
     task: Any = remote(dask_task).options(**(ray_remote_args or {}))
-    refs: dict[Any, ObjectRef[Any]] = {
+    refs: dict[Key, ObjectRef[object]] = {
         key: put(node.value) for key, node in graph.items() if isinstance(node, DataNode)
     }
     priorities = order(graph)
@@ -89,14 +92,14 @@ def mpi_runtime_dask_get(dsk: Any, keys: Any, *, ray_remote_args: Mapping[str, A
     return _arranged(keys, dict(zip(wanted, values, strict=True)))
 
 
-def dask_task(node: Any, needs: list[Any], *values: Any) -> Any:
+def dask_task(node: Any, needs: list[Key], *values: object) -> object:
     """Run one task of a graph. `needs` are the keys of `values`."""
     return node(dict(zip(needs, values, strict=True)))
 
 
-def _needed(graph: dict[Any, Any], keys: Any) -> dict[Any, Any]:
+def _needed(graph: Mapping[Key, Any], keys: object) -> dict[Key, Any]:
     """The part of a graph that is needed to compute these keys."""
-    needed: dict[Any, Any] = {}
+    needed: dict[Key, Any] = {}
     missing = list(flatten([keys]))
     while missing:
         key = missing.pop()
@@ -108,5 +111,5 @@ def _needed(graph: dict[Any, Any], keys: Any) -> dict[Any, Any]:
     return needed
 
 
-def _arranged(keys: Any, values: Mapping[Any, Any]) -> Any:
+def _arranged(keys: Any, values: Mapping[Key, object]) -> object:
     return tuple(_arranged(key, values) for key in keys) if isinstance(keys, list) else values[keys]

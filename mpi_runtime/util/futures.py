@@ -24,7 +24,7 @@ from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
 from mpi_runtime.extend import BlockingFuture, job
 from mpi_runtime.scheduler.protocol.questions import Explain
 from mpi_runtime.util.background_calls import Dispatcher
-from mpi_runtime.util.pool_process import PoolProcess
+from mpi_runtime.util.pool_process import Initializer, PoolProcess
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,11 +33,11 @@ _IN_FLIGHT_PER_CPU = 2
 """Calls in the runtime for each CPU: one runs, one waits. The others can still be cancelled."""
 
 
-def _call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def _call(function: Callable[..., T], /, *args: object, **kwargs: object) -> T:
     return function(*args, **kwargs)
 
 
-def _map(function: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[Any]:
+def _map(function: Callable[..., T], arguments: list[tuple[object, ...]]) -> list[T]:
     return list(itertools.starmap(function, arguments))
 
 
@@ -45,7 +45,9 @@ _prepared: dict[bytes, PoolProcess] = {}
 """In executors: the processes of pools whose initializer has run here, by the id of the initializer."""
 
 
-def _call_prepared(setup: list[ObjectRef[Any]], function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def _call_prepared(
+    setup: list[ObjectRef[Initializer]], function: Callable[..., T], /, *args: Any, **kwargs: object
+) -> T | list[T]:
     """Make a call, after the initializer if it has not run in this process. The list keeps its reference one."""
     process = _prepared.get(key := setup[0].binary())
     if process is None:
@@ -122,8 +124,8 @@ class Executor(concurrent.futures.Executor):
         max_workers: int | None = None,
         *,
         initializer: Callable[..., object] | None = None,
-        initargs: Iterable[Any] = (),
-        **options: Any,
+        initargs: Iterable[object] = (),
+        **options: object,
     ) -> None:
         """Use the running job. Without a job, one with defaults is started.
 
@@ -170,7 +172,7 @@ class Executor(concurrent.futures.Executor):
         return future
 
     def map(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+        self, fn: Callable[..., T], *iterables: Iterable[object], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
         """Like the built-in `map`, but all calls are submitted at once and run in parallel.
 

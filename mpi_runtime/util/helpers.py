@@ -16,7 +16,7 @@ CHUNK_SIZE = 10
 
 
 def as_completed(
-    refs: Iterable[ObjectRef[Any]], *, chunk_size: int = CHUNK_SIZE, yield_obj_refs: bool = False
+    refs: Iterable[ObjectRef[object]], *, chunk_size: int = CHUNK_SIZE, yield_obj_refs: bool = False
 ) -> Iterator[Any]:
     """Yield values in the order in which they become ready.
 
@@ -39,7 +39,7 @@ def as_completed(
 
 
 def map_unordered(
-    fn: Any, items: Iterable[Any], *, backpressure_size: int | None = 100, chunk_size: int = CHUNK_SIZE,
+    fn: Any, items: Iterable[object], *, backpressure_size: int | None = 100, chunk_size: int = CHUNK_SIZE,
     yield_obj_refs: bool = False,
 ) -> Iterator[Any]:  # fmt: skip
     """Call a remote function with each item, and yield results in the order in which they become ready.
@@ -65,9 +65,9 @@ def map_unordered(
     return _ready((fn.remote(item) for item in items), backpressure_size, chunk_size, yield_obj_refs)
 
 
-def _ready(refs: Iterable[ObjectRef[Any]], most: int | None, chunk_size: int, yield_obj_refs: bool) -> Iterator[Any]:
+def _ready(refs: Iterable[ObjectRef[object]], most: int | None, chunk_size: int, yield_obj_refs: bool) -> Iterator[Any]:
     """Yield values in the order in which they become ready. At most `most` references are read before that."""
-    further, rest = iter(refs), list[ObjectRef[Any]]()
+    further, rest = iter(refs), list[ObjectRef[object]]()
     while rest := rest + list(itertools.islice(further, None if most is None else most - len(rest))):
         ready, rest = mpi_runtime.wait(rest, num_returns=min(chunk_size, len(rest)))
         yield from ready if yield_obj_refs else mpi_runtime.get(ready)

@@ -11,12 +11,12 @@ with parallel_config(backend="mpi_runtime"):
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from mpi_runtime import cluster_resources
 from mpi_runtime.extend import blocked
+from mpi_runtime.util.background_calls import Pending
 from mpi_runtime.util.futures import Executor
 
 try:
@@ -55,7 +55,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
     default_n_jobs = -1
 
     def __init__(
-        self, nesting_level: int | None = None, ray_remote_args: Mapping[str, Any] | None = None, **others: Any
+        self, nesting_level: int | None = None, ray_remote_args: Mapping[str, Any] | None = None, **others: object
     ) -> None:
         super().__init__(nesting_level=nesting_level, **others)
         self._options = dict(ray_remote_args or {})
@@ -69,7 +69,7 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
             return 1
         return n_jobs if n_jobs > 0 else max(1, int(cluster_resources().get("CPU", 1)) + 1 + n_jobs)
 
-    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: Any) -> int:
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **_: object) -> int:
         """Begin a `Parallel`. joblib's other arguments are about memory maps and threads, which are not used here."""
         n_jobs = self.effective_n_jobs(n_jobs)
         if n_jobs == 1:
@@ -78,23 +78,23 @@ class Backend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]  # 
         self._executor = Executor(n_jobs, **self._options)
         return n_jobs
 
-    def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], Any] | None = None) -> Future[Any]:
+    def submit(self, func: Callable[[], object], callback: Callable[[Pending], object] | None = None) -> Pending:
         """Compute a batch, and then call joblib back unless the `Parallel` has been aborted."""
         executor = self._executor
 
-        def call_back(future: Future[Any]) -> None:
+        def call_back(future: Pending) -> None:
             # Batches of an aborted `Parallel` end later: the same object, used again, must not count them.
             if callback is not None and executor is self._executor:
                 callback(future)
 
-        future: Future[Any] = Future()
+        future = Pending()
         with suppress(RuntimeError):  # aborted since joblib's check: the result is not needed
             if executor is not None:
                 future = executor.submit(func)
                 future.add_done_callback(call_back)
         return future
 
-    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+    def retrieve_result_callback(self, out: Pending) -> Any:
         """The result of a batch that has ended."""
         return out.result()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 from mpi_runtime import ObjectRef
 from mpi_runtime.errors.arguments import check_whole
@@ -19,7 +19,17 @@ _ANYWHERE = "192.0.2.1"
 """An address that no host has (TEST-NET-1, RFC 5737). Choosing a route to it sends nothing."""
 
 
-def get_object_locations(obj_refs: Sequence[ObjectRef[Any]], timeout_ms: int = -1) -> dict[ObjectRef[Any], Any]:
+class Location(TypedDict):
+    """Where a value is, as in Ray."""
+
+    node_ids: list[str]
+    object_size: int | None
+    did_spill: bool
+
+
+def get_object_locations(
+    obj_refs: Sequence[ObjectRef[object]], timeout_ms: int = -1
+) -> dict[ObjectRef[object], Location]:
     """Ask the scheduler where values are.
 
     Args:
@@ -43,7 +53,7 @@ def get_object_locations(obj_refs: Sequence[ObjectRef[Any]], timeout_ms: int = -
     return {ref: _location(ref) for ref in _checked(obj_refs)}
 
 
-def get_local_object_locations(obj_refs: Sequence[ObjectRef[Any]]) -> dict[ObjectRef[Any], Any]:
+def get_local_object_locations(obj_refs: Sequence[ObjectRef[object]]) -> dict[ObjectRef[object], Location]:
     """Return where values are as far as this process knows, without asking the scheduler.
 
     Args:
@@ -68,7 +78,7 @@ def get_local_object_locations(obj_refs: Sequence[ObjectRef[Any]]) -> dict[Objec
     return found
 
 
-def _checked(obj_refs: Any) -> Sequence[ObjectRef[Any]]:
+def _checked(obj_refs: object) -> Sequence[ObjectRef[object]]:
     if not isinstance(obj_refs, (list, tuple)) or not all(isinstance(ref, ObjectRef) for ref in obj_refs):
         raise TypeError(f"the locations of values need a list of ObjectRef, not {obj_refs!r}")
     for ref in obj_refs:
@@ -76,13 +86,13 @@ def _checked(obj_refs: Any) -> Sequence[ObjectRef[Any]]:
     return obj_refs
 
 
-def _location(ref: ObjectRef[Any]) -> dict[str, Any]:
+def _location(ref: ObjectRef[object]) -> Location:
     for entry in ask(Objects(ref.binary())):
         return _as_in_ray(entry.node_ids, entry.object_size or None, entry.is_spilled)
     return _as_in_ray([], None, False)
 
 
-def _as_in_ray(node_ids: list[str], size: int | None, is_spilled: bool) -> dict[str, Any]:
+def _as_in_ray(node_ids: list[str], size: int | None, is_spilled: bool) -> Location:
     return {"node_ids": node_ids, "object_size": size, "did_spill": is_spilled}
 
 

@@ -24,9 +24,9 @@ from typing import Any, NoReturn, TypeVar
 from mpi_runtime import ActorHandle, ObjectRef, cluster_resources, get, kill, put, remote
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
-from mpi_runtime.util.background_calls import Dispatcher
+from mpi_runtime.util.background_calls import Dispatcher, Pending
 from mpi_runtime.util.pool_process import PoolProcess
-from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, terminated
+from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, Work, terminated
 
 __all__ = ["AsyncResult", "IMapIterator", "Pool", "TimeoutError"]
 
@@ -52,20 +52,20 @@ class _Slot:
         self._lock = threading.Lock()
         self._is_killed = False
 
-    def call(self, method: str, function: object, *args: object) -> ObjectRef[Any]:
+    def call(self, method: str, function: object, *args: object) -> ObjectRef[object]:
         with self._lock:
             if self._is_killed:
                 raise terminated()
             if self._actor is None:
                 self._actor = self._make()
             actor = self._actor
-        ref: ObjectRef[Any] = getattr(actor, method).remote(function, *args)
+        ref: ObjectRef[object] = getattr(actor, method).remote(function, *args)
         return ref
 
-    def ready(self) -> ObjectRef[Any]:
+    def ready(self) -> ObjectRef[object]:
         """Return a reference that is ready when the initializer has run."""
         assert self._actor is not None
-        ref: ObjectRef[Any] = self._actor.__getattr__("__ray_ready__").remote()
+        ref: ObjectRef[object] = self._actor.__getattr__("__ray_ready__").remote()
         return ref
 
     def ended(self, error: BaseException | None) -> None:
@@ -107,11 +107,11 @@ class Pool:
         self,
         processes: int | None = None,
         initializer: Callable[..., object] | None = None,
-        initargs: Iterable[Any] = (),
+        initargs: Iterable[object] = (),
         maxtasksperchild: int | None = None,
         context: object = None,
         ray_address: str | None = None,
-        ray_remote_args: Mapping[str, Any] | None = None,
+        ray_remote_args: Mapping[str, object] | None = None,
     ) -> None:
         """Start the processes in the running job. Without a job, one with defaults is started.
 
@@ -159,7 +159,7 @@ class Pool:
         self._lock = threading.Lock()
         self._iterators: weakref.WeakSet[IMapIterator[Any]] = weakref.WeakSet()  # their threads keep them
 
-    def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
+    def apply(self, func: Callable[..., T], args: Iterable[object] = (), kwds: Mapping[str, object] | None = None) -> T:
         """Call `func(*args, **kwds)` in one of the processes, and wait for the result.
 
         Raises:
@@ -171,8 +171,8 @@ class Pool:
     def apply_async(
         self,
         func: Callable[..., T],
-        args: Iterable[Any] = (),
-        kwds: Mapping[str, Any] | None = None,
+        args: Iterable[object] = (),
+        kwds: Mapping[str, object] | None = None,
         callback: Callable[[T], object] | None = None,
         error_callback: Callable[[BaseException], object] | None = None,
     ) -> AsyncResult[T]:
@@ -216,7 +216,7 @@ class Pool:
         return self._map_async("map", func, iterable, chunksize, callback, error_callback)
 
     def starmap(
-        self, func: Callable[..., T], iterable: Iterable[Iterable[Any]], chunksize: int | None = None
+        self, func: Callable[..., T], iterable: Iterable[Iterable[object]], chunksize: int | None = None
     ) -> list[T]:
         """Like `map`, with calls `func(*item)`."""
         return self.starmap_async(func, iterable, chunksize).get()
@@ -224,7 +224,7 @@ class Pool:
     def starmap_async(
         self,
         func: Callable[..., T],
-        iterable: Iterable[Iterable[Any]],
+        iterable: Iterable[Iterable[object]],
         chunksize: int | None = None,
         callback: Callable[[list[T]], object] | None = None,
         error_callback: Callable[[BaseException], object] | None = None,
@@ -303,7 +303,7 @@ class Pool:
 
     def _submit_all(
         self,
-        works: list[tuple[Any, ...]],
+        works: list[Work],
         assemble: Callable[[list[Any]], T],
         callback: Callable[[T], object] | None,
         error_callback: Callable[[BaseException], object] | None,
@@ -313,13 +313,13 @@ class Pool:
         for name, one in (("callback", callback), ("error_callback", error_callback)):
             if one is not None and not callable(one):
                 raise TypeError(f"{name} must be callable, not {one!r}")
-        futures: list[Future[Any]] = [Future() for _ in works]
+        futures: list[Pending] = [Future() for _ in works]
         result = AsyncResult(assemble, futures, self._terminated, callback, error_callback)
         for future, work in zip(futures, works, strict=True):
             self._submit(future, work)
         return result
 
-    def _submit(self, future: Future[Any], work: tuple[Any, ...]) -> None:
+    def _submit(self, future: Pending, work: Work) -> None:
         try:
             self._dispatcher.submit(future, lambda slot: slot.call(*work))
         except RuntimeError:  # terminated since the check above
@@ -329,7 +329,7 @@ class Pool:
         self,
         method: str,
         func: Callable[..., T],
-        iterable: Iterable[Any],
+        iterable: Iterable[object],
         chunksize: int | None,
         callback: Callable[[list[T]], object] | None,
         error_callback: Callable[[BaseException], object] | None,
@@ -349,7 +349,7 @@ class Pool:
         return iterator
 
 
-def _works(method: str, func: Callable[..., Any], items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
+def _works(method: str, func: Callable[..., object], items: Iterable[object], size: int) -> Iterator[Work]:
     """The items in chunks, each with its function, which is serialised once."""
     check_whole("chunksize", size, 1)
     shared, iterator = put(func), iter(items)

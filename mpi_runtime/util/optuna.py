@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime import ActorHandle, ObjectRef
 
 try:
     import optuna
@@ -37,11 +38,11 @@ __all__ = ["optimize"]
 class Trial:
     """The trial of an objective: an Optuna trial with its study in another process."""
 
-    def __init__(self, keeper: Any, number: int) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: ActorHandle, number: int) -> None:
+        self._keeper: Any = keeper
         self.number = number
         """As in Optuna."""
-        self.params: dict[str, Any] = {}
+        self.params: dict[str, object] = {}
         """The suggested values."""
 
     def __getattr__(self, name: str) -> Any:
@@ -51,10 +52,10 @@ class Trial:
         if not callable(known):
             return mpi_runtime.get(self._keeper.call.remote(self.number, name, (), {}))
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             value = mpi_runtime.get(self._keeper.call.remote(self.number, name, args, kwargs))
             if name.startswith("suggest_"):
-                self.params[args[0] if args else kwargs["name"]] = value
+                self.params[str(args[0] if args else kwargs["name"])] = value
             return value
 
         return call
@@ -69,23 +70,23 @@ class _Keeper:
             directions=parts["directions"], sampler=parts["sampler"], pruner=parts["pruner"]
         )
         self._study.add_trials(parts["trials"])
-        self._trials: dict[int, Any] = {}
+        self._trials: dict[int, optuna.trial.Trial] = {}
 
     def ask(self) -> int:
         trial = self._study.ask()
         self._trials[trial.number] = trial
         return int(trial.number)
 
-    def call(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, number: int, name: str, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         found = getattr(self._trials[number], name)
         return found(*args, **kwargs) if callable(found) else found
 
-    def tell(self, number: int, values: Any, state: optuna.trial.TrialState | None = None) -> Any:
+    def tell(self, number: int, values: Any, state: optuna.trial.TrialState | None = None) -> optuna.trial.FrozenTrial:
         self._study.tell(self._trials.pop(number), values, state)
         return self._study.get_trials(deepcopy=False)[number]
 
 
-def _run(keeper: Any, number: int, objective: Callable[[Any], Any]) -> Any:
+def _run(keeper: ActorHandle, number: int, objective: Callable[[Trial], object]) -> object:
     """Run one trial, in a task, and return Optuna's record of it."""
     trial = Trial(keeper, number)
     try:
@@ -143,7 +144,7 @@ def optimize(
     cpus = options.get("num_cpus", 1) or 1
     most = n_jobs or max(1, int(mpi_runtime.cluster_resources().get("CPU", 1) / cpus))
     end = None if timeout is None else time.monotonic() + timeout
-    running: dict[Any, int] = {}
+    running: dict[ObjectRef[object], int] = {}
     begun = 0
     try:
         while running or begun < n_trials:
@@ -161,7 +162,14 @@ def optimize(
         mpi_runtime.kill(keeper)
 
 
-def _add(study: Any, keeper: Any, ref: Any, number: int, catch: tuple[Any, ...], callbacks: Any) -> None:
+def _add(
+    study: optuna.Study,
+    keeper: ActorHandle,
+    ref: ObjectRef[Any],
+    number: int,
+    catch: tuple[type[Exception], ...],
+    callbacks: Iterable[Callable[[optuna.Study, optuna.trial.FrozenTrial], None]],
+) -> None:
     """Add a trial that has ended to the driver's study."""
     try:
         found = mpi_runtime.get(ref)

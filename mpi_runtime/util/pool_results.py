@@ -12,9 +12,11 @@ from typing import Any, Generic, TypeVar
 
 from mpi_runtime.errors import ActorError, TaskCancelledError
 from mpi_runtime.extend import blocked
-from mpi_runtime.util.background_calls import guarded
+from mpi_runtime.util.background_calls import Pending, guarded
 
 T = TypeVar("T")
+Work = tuple[Any, ...]
+"""The name of a method of a process of the pool, and its arguments."""
 
 TimeoutError = multiprocessing.TimeoutError
 
@@ -25,7 +27,7 @@ class AsyncResult(Generic[T]):
     def __init__(
         self,
         assemble: Callable[[list[Any]], T],
-        futures: list[Future[Any]],
+        futures: list[Pending],
         terminated: threading.Event,
         callback: Callable[[T], object] | None,
         error_callback: Callable[[BaseException], object] | None,
@@ -80,7 +82,7 @@ class AsyncResult(Generic[T]):
             raise ValueError("successful() may be called only after ready()")
         return self._error is None
 
-    def _one_ended(self, _: Future[Any]) -> None:
+    def _one_ended(self, _: Pending) -> None:
         with self._lock:
             self._unfinished -= 1
             if self._unfinished:
@@ -105,7 +107,7 @@ class IMapIterator(Iterator[T]):
     """An iterator over the results of `Pool.imap` and `Pool.imap_unordered`."""
 
     def __init__(
-        self, submit: Callable[[Future[Any], Any], None], chunks: Iterator[Any], is_ordered: bool, ahead_max: float
+        self, submit: Callable[[Pending, Work], None], chunks: Iterator[Work], is_ordered: bool, ahead_max: float
     ) -> None:
         self._submit = submit
         self._is_ordered = is_ordered
@@ -156,7 +158,7 @@ class IMapIterator(Iterator[T]):
             return self._line[0].done()
         return self._is_fed and not self._ahead
 
-    def _feed(self, chunks: Iterator[Any]) -> None:
+    def _feed(self, chunks: Iterator[Work]) -> None:
         """Start chunks, at most `_ahead_max` ahead of the reader."""
         try:
             for chunk in chunks:
@@ -175,7 +177,7 @@ class IMapIterator(Iterator[T]):
             self._is_fed = True
             self._changed.notify_all()
 
-    def _begin(self, chunk: Any) -> None:
+    def _begin(self, chunk: Work) -> None:
         future: Future[list[T]] = Future()
         future.add_done_callback(self._one_ended)
         with self._changed:

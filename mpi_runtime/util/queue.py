@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from mpi_runtime import ObjectRef, get, kill, remote, wait
+from mpi_runtime import ActorHandle, ObjectRef, get, kill, remote, wait
 from mpi_runtime.errors import ActorDiedError
 from mpi_runtime.errors.arguments import check_bool, seconds
 
@@ -59,7 +59,7 @@ class Queue:
         ValueError: an option does not exist, or its value is out of bounds.
     """
 
-    def __init__(self, maxsize: int = 0, actor_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, maxsize: int = 0, actor_options: Mapping[str, object] | None = None) -> None:
         self.maxsize = operator.index(maxsize)
         self.actor: Any = remote(_QueueItems).options(**(actor_options or {})).remote(self.maxsize)
 
@@ -83,7 +83,7 @@ class Queue:
         """Whether the queue has no room; never true without a limit."""
         return self._is_full(self.qsize())
 
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+    def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
         """Add an item at the end.
 
         Args:
@@ -121,7 +121,7 @@ class Queue:
                 return items[0]
         raise Empty("The queue is empty")
 
-    async def put_async(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+    async def put_async(self, item: object, block: bool = True, timeout: float | None = None) -> None:
         """Like `put`, for coroutines: others run while it waits."""
         import asyncio  # not at the top: callers have loaded it, other programs do not need it
 
@@ -146,7 +146,7 @@ class Queue:
                 return items[0]
         raise Empty("The queue is empty")
 
-    def put_nowait(self, item: Any) -> None:
+    def put_nowait(self, item: object) -> None:
         """Add an item at the end if there is room: `put(item, block=False)`.
 
         Raises:
@@ -162,7 +162,7 @@ class Queue:
         """
         return self.get(block=False)
 
-    def put_nowait_batch(self, items: Iterable[Any]) -> None:
+    def put_nowait_batch(self, items: Iterable[object]) -> None:
         """Add several items next to each other in one call: all or none.
 
             queue.put_nowait_batch([1, 2, 3])
@@ -209,10 +209,11 @@ class Queue:
         kill(self.actor)
         self.actor = None
 
-    def _alive(self) -> Any:
+    def _alive(self) -> ActorHandle:
         if self.actor is None:
             raise ActorDiedError("The queue was shut down by this process: make another.")
-        return self.actor
+        actor: ActorHandle = self.actor
+        return actor
 
     def _is_full(self, size: int) -> bool:
         return 0 < self.maxsize <= size
@@ -226,21 +227,21 @@ class _QueueItems:
 
     def __init__(self, maxsize: int) -> None:
         self._maxsize = maxsize
-        self._items: deque[Any] = deque()
+        self._items: deque[object] = deque()
 
     def size(self) -> int:
         return len(self._items)
 
-    def put(self, item: Any) -> bool:
+    def put(self, item: object) -> bool:
         return self.put_all([item])
 
-    def put_all(self, items: list[Any]) -> bool:
+    def put_all(self, items: list[object]) -> bool:
         if 0 < self._maxsize < len(self._items) + len(items):
             return False
         self._items.extend(items)
         return True
 
-    def take(self, count: int) -> list[Any] | None:
+    def take(self, count: int) -> list[object] | None:
         if count > len(self._items):
             return None
         return [self._items.popleft() for _ in range(count)]
@@ -260,7 +261,7 @@ def pauses(block: bool, timeout: float | None) -> Iterator[float]:
         pause = min(2 * pause, PAUSE_MAX_S)
 
 
-async def _value(ref: ObjectRef[Any]) -> Any:
+async def _value(ref: ObjectRef[object]) -> Any:
     """Await a value. Not by `await ref`: a task would keep its CPU, which the calls it waits for may need."""
     import asyncio
 

@@ -41,7 +41,7 @@ def emits(function: Callable[P, Any]) -> Callable[P, tuple[()]]:
     return emitting
 
 
-def emit(item: Any) -> bool:
+def emit(item: object) -> bool:
     """Send an item of the running task to its caller, as `yield` does in a generator function.
 
     With `_generator_backpressure_num_objects` it waits while that number of items were not taken.

@@ -36,7 +36,7 @@ __all__ = ["safe_print", "tqdm"]
 
 
 def tqdm(
-    iterable: Iterable[Any] | None = None,
+    iterable: Iterable[object] | None = None,
     desc: str | None = None,
     total: float | None = None,
     unit: str | None = None,
@@ -61,7 +61,7 @@ def tqdm(
     return kind(iterable, desc=desc, total=total, unit="it" if unit is None else unit, position=position)
 
 
-def safe_print(*args: Any, **kwargs: Any) -> None:
+def safe_print(*args: object, **kwargs: Any) -> None:
     """Print in the driver without breaking its bars. In tasks plain `print` does so too."""
     with plain_tqdm.external_write_mode(file=kwargs.get("file")):
         print(*args, **kwargs)
@@ -73,7 +73,7 @@ class _Bar(plain_tqdm):  # type: ignore[misc]  # tqdm has no types
     monitor_interval = 0
     """No thread for bars that do not move: it would outlive the task."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self._owner = uuid.uuid4().hex
         super().__init__(*args, **{**kwargs, "file": io.StringIO(), "position": None})
 

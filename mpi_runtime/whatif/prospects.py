@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from mpi_runtime.show import numbers
+from mpi_runtime.show.tables import aligned
 from mpi_runtime.whatif.virtual_cluster import Ran, Shape
 
 IDLE_S = 60.0
@@ -61,7 +63,7 @@ def prospect(
     whole = nodes * seconds
     cpu_use = cpu_s / (whole * shape.cpus) if whole and shape.cpus else 0.0
     gpu_use = gpu_s / (whole * shape.gpus) if whole and shape.gpus else 0.0
-    bound = f"{never} of its {noun} can never run there" if never else f"{name}, {_time(bounds[name])}"
+    bound = f"{never} of its {noun} can never run there" if never else f"{name}, {numbers.seconds(bounds[name])}"
     held_s = _held_s(nodes // jobs, jobs, seconds, ran)
     return Prospect(nodes, shape, seconds, cpu_use, gpu_use, bound, never, jobs, held_s)
 
@@ -85,7 +87,7 @@ def proposal(prospects: Sequence[Prospect]) -> str:
     each, gpus = best.nodes // best.jobs, f" and {best.shape.gpus:g} GPUs" if best.shape.gpus else ""
     size = f"{each} node{'s' * (each > 1)} with {best.shape.cpus:g} CPUs{gpus}{' each' * (each > 1)}"
     count = f"{best.jobs} jobs of" if best.jobs > 1 else "one job of"
-    return f"proposal: {count} {size}: {_time(best.seconds)}, {best.core_hours:.2f} core hours"
+    return f"proposal: {count} {size}: {numbers.seconds(best.seconds)}, {best.core_hours:.2f} core hours"
 
 
 def in_lines(prospects: Sequence[Prospect]) -> list[str]:
@@ -97,20 +99,11 @@ def in_lines(prospects: Sequence[Prospect]) -> list[str]:
     for one in prospects:
         gpu_use = f"{one.gpu_use:.0%}" if one.shape.gpus else ""
         rows.append((
-            str(one.nodes), f"{one.shape.cpus:g}", f"{one.shape.gpus:g}", _time(one.seconds), f"{one.node_hours:.2f}",
-            f"{one.cpu_use:.0%}", gpu_use, one.bound,
+            str(one.nodes), f"{one.shape.cpus:g}", f"{one.shape.gpus:g}", numbers.seconds(one.seconds),
+            f"{one.node_hours:.2f}", f"{one.cpu_use:.0%}", gpu_use, one.bound,
         ))  # fmt: skip
     if has_jobs:
         parts = [("jobs", "nodes each", "core hours")]
         parts += [(str(one.jobs), str(one.nodes // one.jobs), f"{one.core_hours:.2f}") for one in prospects]
         rows = [(*part, *row[1:4], *row[5:]) for part, row in zip(parts, rows, strict=True)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        lines.append("  ".join([*cells, row[-1]]))
-    return lines
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 3600:.2f} h"
+    return aligned(rows, numbers=len(rows[0]) - 1)

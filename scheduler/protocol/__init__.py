@@ -11,6 +11,7 @@ Clients and ranks send events, the scheduler returns effects. Nothing here impor
 - `window_questions.py`: those of programs that look at the job from outside: `Glance`
 - `entries.py`: answers: entries of lists, and counts
 - `past.py`: answers: what has run
+- `series.py`: answers: what programs count in metrics of their own
 - `ids.py`: derives ids, so that the same program makes the same ids
 - `limits.py`: every limit and threshold, with its unit and its reason
 """

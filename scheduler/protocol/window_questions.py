@@ -25,6 +25,7 @@ from mpi_runtime.scheduler.protocol.entries import (
 )
 from mpi_runtime.scheduler.protocol.past import PastMoves, PastRuns, Runs, titled
 from mpi_runtime.scheduler.protocol.questions import A, Explanation, Question, decoded
+from mpi_runtime.scheduler.protocol.series import Row
 
 E = TypeVar("E")
 
@@ -303,12 +304,18 @@ class Stack(Question[str]):
     pid: int
 
 
+class RecordedFrom(Question[list[Row]]):
+    """A part of what the program counts in metrics of its own, from this number on. The first part is a new state."""
+
+    first: int
+
+
 SchedulerQuestion = (
     Glance | RunsSince | Errors | Oldest
     | FirstTasks | FirstActors | FirstObjects | FirstNodes | FirstGroups | WholeStore
     | RunsFrom | MovesFrom
 )  # fmt: skip
-HeadQuestion = Output | MeasuredHosts | Stack
+HeadQuestion = Output | MeasuredHosts | Stack | RecordedFrom
 SingleQuestion = SchedulerQuestion | HeadQuestion
 
 

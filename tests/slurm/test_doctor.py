@@ -71,12 +71,15 @@ def ask(slurm: Cluster) -> dict[tuple[str, str], str]:
 def nothing_is_wrong_with_right_launches(said: dict[tuple[str, str], str]) -> None:
     text = said["openmpi", "right"]
     assert text.endswith("nothing wrong was found\nexit 0\n"), text
-    assert re.search(r"job \d+ \(slurm\) on n1, n3, (9|10) min left; launcher: openmpi; Open MPI", text)
+    assert re.search(r"job \d+ \(slurm\) on n1, n3, (9|10) min \d\d s left; launcher: openmpi; Open MPI", text)
     rows = re.findall(r"^ +(\d)  (n\d) +\S+ +1\.0 GiB  (\S+) \((\d)\)$", text, re.MULTILINE)
     assert rows == [("0", "n1", "2,3", "2"), ("1", "n3", "0,1", "2")], "the GPUs of each node"
     assert re.search(r"^n1 to n3: \d+ us for a small message, \d+\.\d\d GB/s$", text, re.MULTILINE)
     text = said["openmpi", "in a command"]
-    assert re.search(r"job \d+ \(slurm\) in a command or call, which has CPUs and GPUs of its own, \d+ min left", text)
+    assert re.search(
+        r"job \d+ \(slurm\) in a command or call, which has CPUs and GPUs of its own, \d+ [minh]+ \d\d [mins]+ left",
+        text,
+    )
     assert text.endswith("nothing wrong was found\nexit 0\n"), "it has no GPU, and shall have none"
     assert said["openmpi", "one task"].endswith("nothing wrong was found\nexit 0\n"), "the user has chosen its node"
     assert said["mpich", "right"].endswith("nothing wrong was found\nexit 0\n")

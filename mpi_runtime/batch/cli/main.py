@@ -29,7 +29,6 @@ from mpi_runtime.batch.run.loop import BatchRun
 from mpi_runtime.batch.run.member_run import MemberRun
 from mpi_runtime.batch.run.running import TIME_IS_OVER, TURN_S, Place
 from mpi_runtime.batch.run.stream import END, lines_of
-from mpi_runtime.batch.show.live import Live, live_view
 from mpi_runtime.config import environment
 from mpi_runtime.errors import HeadDiedError, LaunchError
 from mpi_runtime.extend import (
@@ -42,7 +41,8 @@ from mpi_runtime.extend import (
     launch_command,
 )
 from mpi_runtime.files.claim import JournalInUseError, TakenOverError
-from mpi_runtime.show.writing import is_full
+from mpi_runtime.files.writing import is_full
+from mpi_runtime.show.live_picture import LivePicture, live_picture
 from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
@@ -143,7 +143,7 @@ def run_batch(options: argparse.Namespace) -> int:
         is_joining = options.join or batch_history.used_by(directory)
         if not is_joining and (problems := infeasible_here(groups)):
             return _refuse(options.file, problems)
-        with live_view() as live:
+        with live_picture(sys.stderr, is_transient=True) or contextlib.nullcontext() as live:
             return Part(options, groups, defaults, directory, is_stream, live).take()
 
 
@@ -163,7 +163,7 @@ class Part:
         defaults: dict[str, object],
         directory: str,
         is_stream: bool,
-        live: Live | None,
+        live: LivePicture | None,
     ) -> None:
         self._options, self._groups, self._defaults = options, groups, defaults
         self._directory, self._is_stream, self._live = directory, is_stream, live

@@ -29,6 +29,7 @@ import msgspec
 
 from mpi_runtime.batch.elastic.records import Status
 from mpi_runtime.files import claim, private, segments
+from mpi_runtime.files.writing import beside
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.commands import SlurmError
 
@@ -74,14 +75,10 @@ class JobFiles:
             OSError: they cannot be made.
         """
         private.make_directory(self._folder / TAKEN)
-        spare = self._folder / f"spare-{self.token}"
-        try:
+        with beside(self._folder / f"{MEMBER}{self.token}") as spare:
             self._status = private.create_file(spare)
             _write_all(self._status, f"{self.token}\n".encode().ljust(FILE_BYTES, b"\0"), 0)
             self.write_status(status)
-            spare.rename(self._folder / f"{MEMBER}{self.token}")
-        finally:
-            spare.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the files. They stay, for other jobs to read."""

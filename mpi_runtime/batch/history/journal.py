@@ -21,10 +21,10 @@ from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private, segments
 from mpi_runtime.files.claim import Claim
+from mpi_runtime.files.writing import is_full
 from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
-from mpi_runtime.show.writing import is_full
 from mpi_runtime.slurm import allocation
 
 SYNC_S = 5.0

@@ -18,6 +18,8 @@ from pathlib import Path
 import msgspec
 
 from mpi_runtime.files import private
+from mpi_runtime.files.segments import write_all
+from mpi_runtime.files.writing import beside
 
 REQUEST, ANSWER = "request-", "answer-"
 ANSWER_S = 60.0
@@ -92,12 +94,9 @@ def answer(folder: Path, token: str, answer: Answer) -> None:
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:
-    spare = folder / f"spare-{os.urandom(8).hex()}"
-    file = private.create_file(spare)
-    try:
-        os.write(file, data)
-        os.close(file)
-        with contextlib.suppress(FileExistsError):  # a coordinator before this one has answered, and died
-            os.link(spare, folder / name)
-    finally:
-        spare.unlink()
+    with (
+        contextlib.suppress(FileExistsError),  # a coordinator before this one has answered, and died
+        beside(folder / name, is_new=True) as spare,
+        open(private.create_file(spare), "wb", buffering=0) as file,
+    ):
+        write_all(file, data)

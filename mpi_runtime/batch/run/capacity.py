@@ -12,8 +12,8 @@ from mpi_runtime.batch.file.entries import Problem
 from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.batch_history import Capacity
-from mpi_runtime.batch.show.overview import duration
 from mpi_runtime.config import RESERVED_RESOURCES
+from mpi_runtime.show.numbers import seconds
 from mpi_runtime.slurm.bounds import Bounds
 from mpi_runtime.slurm.walltime import lead_s
 
@@ -66,8 +66,8 @@ def beyond(groups: Sequence[Group], bounds: Bounds, reserve_s: float) -> list[Pr
             found.append(
                 Problem(
                     *group.place,
-                    f"{group.name}: can never end: it may take {duration(least_s)} ({told_by}), and the job "
-                    f"ends commands after {duration(limit_s)}",
+                    f"{group.name}: can never end: it may take {seconds(least_s)} ({told_by}), and the job "
+                    f"ends commands after {seconds(limit_s)}",
                 )
             )
     return found

@@ -22,8 +22,8 @@ from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.run.capacity import node_resources
 from mpi_runtime.batch.run.coordinator_run import Sharing, work_of
 from mpi_runtime.batch.run.running import TURN_S, CommandEnded, Place, Running, Started, Trouble, begun_here
-from mpi_runtime.batch.show.live import Live
 from mpi_runtime.errors import TaskCancelledError
+from mpi_runtime.show.live_picture import LivePicture
 
 SOON_S = 0.3
 """When another job joins, commands that are expected to begin here within this time stay."""
@@ -44,7 +44,7 @@ class Setting(msgspec.Struct, frozen=True):
     """The commands of this run."""
     is_packed: bool = False
     """Whether outputs are kept in one file."""
-    live: Live | None = None
+    live: LivePicture | None = None
     """The view of the state; None: a line from time to time instead."""
     failures_max: float = math.inf
     """One more failed command than this stops the batch."""

@@ -36,10 +36,10 @@ from mpi_runtime.batch.run.running import (
     ctrl_c_as_event,
 )
 from mpi_runtime.batch.run.stream import Stream
-from mpi_runtime.batch.show.overview import duration
 from mpi_runtime.extend import ask
 from mpi_runtime.scheduler.protocol.questions import Late as LateCalls
 from mpi_runtime.scheduler.protocol.questions import RunningCalls
+from mpi_runtime.show.numbers import seconds
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.util.streams import together
 
@@ -247,11 +247,11 @@ class BatchRun:
         self.is_hopeless = least.each_us / 1e6 > end_s - self._start_s
         later = "the same line continues later"
         if self.is_hopeless:
-            whole = duration(end_s - self._start_s)
+            whole = seconds(end_s - self._start_s)
             later = f"that was {whole} when this run began: have a longer job, or shorter limits"
         self._say(
-            f"nothing that is left can end before the job does: {least.name} may take {duration(least.each_us / 1e6)}, "
-            f"and {duration(end_s - time.time())} are left; {later}"
+            f"nothing that is left can end before the job does: {least.name} may take {seconds(least.each_us / 1e6)}, "
+            f"and {seconds(end_s - time.time())} are left; {later}"
         )
         self._stop()
 

@@ -10,7 +10,7 @@ from mpi_runtime.batch.history.outputs import is_full, tail
 from mpi_runtime.batch.history.results import CommandResult, shortened
 from mpi_runtime.batch.run.commands import Setting
 from mpi_runtime.batch.show.overview import in_lines, overview
-from mpi_runtime.show.numbers import plural
+from mpi_runtime.show.numbers import plural, seconds
 
 PROGRESS_S = 10.0
 FAILURES_SHOWN = 10
@@ -35,7 +35,7 @@ class Progress:
     def show(self) -> None:
         """Show the state, if it is time to."""
         if self._setting.live is not None:
-            self._setting.live.show(self._shown)
+            self._setting.live.show_lines(self._shown)
         elif time.monotonic() - self._said_s >= PROGRESS_S:
             self._said_s = time.monotonic()
             self._setting.say(self._line())
@@ -52,7 +52,7 @@ class Progress:
         words = ((FAILED, "failed"), (SKIPPED, "skipped"), (STARTED, "running or ready"), (WAITING, "waiting"))
         parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
         parts += [f"{self.left_out} left out"] if self.left_out else []
-        return f"{', '.join(parts)}; {time.monotonic() - self._begin_s:.0f} s"
+        return f"{', '.join(parts)}; {seconds(time.monotonic() - self._begin_s)}"
 
     def note_failure(self, result: CommandResult) -> None:
         """A command has failed in this run."""
@@ -83,7 +83,7 @@ class Progress:
         if self.failures and is_full(directory):
             say(f"--- the disk of {directory}/ is full: they may have failed for want of room")
         refused = f"; lines refused: {self.refused}" if self.refused else ""
-        say(f"{self._line()}, {self.cpu_time:.1f} s of CPU time{refused}; output in {directory}/")
+        say(f"{self._line()}, {seconds(self.cpu_time)} of CPU time{refused}; output in {directory}/")
 
     def _shown_failure(self, result: CommandResult) -> list[str]:
         """The lines about a failed command, with the end of its output."""

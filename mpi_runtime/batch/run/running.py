@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ from mpi_runtime.batch.run.submission import submit
 from mpi_runtime.extend import Outcome, ask, when_done
 from mpi_runtime.files.claim import Claim
 from mpi_runtime.scheduler.protocol.questions import RunningCalls
+from mpi_runtime.show.ctrl_c import at_first_ctrl_c
 
 TURN_S = 0.5
 """Seconds between turns of a job that runs a batch with others."""
@@ -243,17 +245,6 @@ def is_doubtful(outcome: Outcome[bytes]) -> bool:
     return not result.problem and result.signal in (signal.SIGTERM, signal.SIGKILL)
 
 
-@contextlib.contextmanager
-def ctrl_c_as_event(put: Callable[[Event], None]) -> Iterator[None]:
+def ctrl_c_as_event(put: Callable[[Event], None]) -> AbstractContextManager[None]:
     """Make the first Ctrl-C an event; the second raises as usual."""
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupted(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, before)
-        put(Interrupted())
-
-    signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    return at_first_ctrl_c(lambda: put(Interrupted()))

@@ -12,6 +12,7 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.batch_history import Began, Ended, History
 from mpi_runtime.batch.history.results import shortened
 from mpi_runtime.show.estimates import rest_s
+from mpi_runtime.show.numbers import seconds
 
 FAILURES_SHOWN = 5
 RUNNING_SHOWN = 10
@@ -111,27 +112,17 @@ def in_lines(name: str, found: Overview, job: str, now: float, jobs: Sequence[tu
     lines.append(", ".join(parts))
     used = f"CPUs used: {found.cpu_use:.0%}" + (f", GPUs used: {found.gpu_use:.0%}" if found.gpu_use else "")
     if found.left_s is not None:
-        used += f"; at this pace it ends in {duration(found.left_s)}"
+        used += f"; at this pace it ends in {seconds(found.left_s)}"
     lines.append(used)
     lines += [f"  job     {one}: {count} ended" for one, count in jobs]
     lines += [
-        f"  runs    {began.name} for {duration(now - began.time_s)} on {began.host}"
+        f"  runs    {began.name} for {seconds(now - began.time_s)} on {began.host}"
         for began in found.running[: min(seen, RUNNING_SHOWN)]
     ]
     lines += [f"  failed  {ended.result.name}: {ended.result.ending()}" for ended in found.failed[-FAILURES_SHOWN:]]
     hidden = seen - RUNNING_SHOWN, len(found.failed[:-FAILURES_SHOWN])
     lines += [f"  and {hidden[0]} more run"] if hidden[0] > 0 else []
     return [*lines, *([f"  and {hidden[1]} more have failed"] if hidden[1] else [])]
-
-
-def duration(time_s: float) -> str:
-    """A time for people: 12 s, 3:05 min, 2:00 h."""
-    whole = max(0, round(time_s))
-    if whole < 100:
-        return f"{whole} s"
-    if whole < 6000:
-        return f"{whole // 60}:{whole % 60:02d} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
 
 
 def described(groups: Sequence[Group]) -> list[str]:

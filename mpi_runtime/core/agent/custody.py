@@ -38,6 +38,7 @@ from mpi_runtime.core.transport.messages import (
     Ended,
     Exit,
     FromExecutor,
+    Recorded,
     Shutdown,
     WorkerToHead,
 )
@@ -299,6 +300,8 @@ class Custodian:
                 line.custody.drained(message.received)
             elif isinstance(message, Shutdown):
                 raise BadFrameError("an executor asks for the end of the job")
+            elif isinstance(message, Recorded):
+                self._record(line.number, message)
             else:
                 self._on_memory(line.number, line.channel, message)
 
@@ -313,8 +316,15 @@ class Custodian:
                 return True
             if isinstance(message, Drained):
                 raise BadFrameError("the driver drops calls, and has none")
-            self._on_memory(DRIVER, channel, message)
+            if isinstance(message, Recorded):
+                self._record(DRIVER, message)
+            else:
+                self._on_memory(DRIVER, channel, message)
         return False
+
+    def _record(self, client: int, message: Recorded) -> None:
+        message.client = client
+        self._report(message)
 
     def _on_memory(self, client: int, channel: Channel, message: Allocate | Abandon) -> None:
         if isinstance(message, Allocate):

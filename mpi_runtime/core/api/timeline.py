@@ -9,10 +9,10 @@ from typing import Any
 
 from mpi_runtime.core import published
 from mpi_runtime.core.driver import running
+from mpi_runtime.files.writing import replace_file
 from mpi_runtime.scheduler.protocol.ids import PREFIX_BYTES, prefix_of
 from mpi_runtime.scheduler.protocol.past import Past, PastMove, PastRun
 from mpi_runtime.scheduler.protocol.questions import History
-from mpi_runtime.show.writing import replace_file
 
 _FAILED_COLOUR = "terrible"
 """The name of red in the trace format."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpi_runtime.errors import RuntimeNotInitializedError
@@ -13,6 +14,8 @@ OUTSIDE = (
     "This process runs calls with own_scheduler=True, and no such call is running: it has ended, or its arguments are "
     "being read. References, handles and threads work inside the call that made them, and are not passed in or out."
 )
+report_values: Callable[[Client], None] | None = None
+"""Sends what this process has recorded in metrics, before a result and before the process ends; None: it has none."""
 _client: Client | None = None
 _disowned = False
 _aside: Client | None = None

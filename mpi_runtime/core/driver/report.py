@@ -15,6 +15,7 @@ import time
 from mpi_runtime.core.client.questions import Questions
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.files.writing import replace_file
 from mpi_runtime.scheduler.protocol.questions import Report
 from mpi_runtime.scheduler.protocol.window_questions import (
     Errors,
@@ -28,7 +29,7 @@ from mpi_runtime.show import job as job_page
 from mpi_runtime.show import log, metrics, page
 from mpi_runtime.show.facts import NO_ACTORS, Facts
 from mpi_runtime.show.measures import Measured, measured_of
-from mpi_runtime.show.writing import replace_file
+from mpi_runtime.show.metrics import rows_of
 
 
 class Reporter:
@@ -85,6 +86,7 @@ class Reporter:
         if (measures := inspecting.ask(pid, MeasuredHosts())) is not None:
             self._measured = measured_of(measures, self._measured, glance.nodes, store)
         output = inspecting.ask(pid, Output(0))
+        own = rows_of(lambda question: inspecting.ask(pid, question)) if self._metrics else []
         return Facts(
             name=os.path.basename(sys.argv[0]) or "job",
             pid=pid,
@@ -98,6 +100,7 @@ class Reporter:
             actors=inspecting.ask(pid, FirstActors()) or NO_ACTORS,
             store=store,
             measured=self._measured,
+            recorded=own,
             output=output.pieces if output is not None else (),
             errors={name: inspecting.ask(pid, Errors(name)) or [] for name in {one.function for one in glance.errors}},
         )

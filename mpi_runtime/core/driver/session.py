@@ -135,6 +135,8 @@ class Session:
     def end(self) -> bool:
         """End the job. Return whether the head has confirmed that all its processes have ended."""
         if self.reporter is not None:
+            if current.report_values is not None:
+                current.report_values(self.client)
             self.reporter.end()
         self.head.expected_to_end = True
         with contextlib.suppress(HeadDiedError, OSError):
@@ -208,6 +210,8 @@ def start(config: Config) -> Session:
         raise
     _jobs += 1
     current.set_client(_session.client)
+    if current.report_values is not None:  # what was recorded before
+        current.report_values(_session.client)
     if config.requeue:
         _requeue_in_time(config.requeue_before_s)
     if configuration.is_batch_job():

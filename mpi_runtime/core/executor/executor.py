@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mpi_runtime import errors
+from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client, Executing
 from mpi_runtime.core.client.scope import Inherited, Scope
 from mpi_runtime.core.executor import gpu_errors, output, own_scheduler_mark
@@ -140,6 +141,8 @@ class Executor:
                 self._run(*claimed)
         self._shut_down()
         output.flush()
+        if current.report_values is not None:
+            current.report_values(client)
         with contextlib.suppress(errors.HeadDiedError):
             client.outbox.flush()
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi_runtime import errors
+from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.executor import gpu_errors, output
 from mpi_runtime.core.executor.actor_methods import ActorExit
@@ -131,6 +132,8 @@ class Results:
         client = self._client
         message.start_us = start_us
         client.outbox.ends_call = False
+        if current.report_values is not None:
+            current.report_values(client)
         if self._cancels.attempts:
             self._cancels.forget(message.id)  # also if the call has run to its end although it was cancelled
         if client.blocking.is_reported:
@@ -165,6 +168,8 @@ class Results:
         if issubclass(type(text), str):
             print(str.__str__(text), file=sys.stderr)
         output.flush()
+        if current.report_values is not None:
+            current.report_values(self._client)
         with contextlib.suppress(errors.HeadDiedError):
             self._client.outbox.flush()
         os._exit(_status(request))

@@ -215,6 +215,7 @@ def settle_in(
 def _unpacked(fetch: Callable[[bytes], bytes], directory: str, hash: str, id: bytes) -> str:
     """Return the directory with the content of an archive. Unpack it if no other executor has."""
     from mpi_runtime.core.objects import working_dirs
+    from mpi_runtime.files.writing import beside
 
     path = os.path.join(directory, hash)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -222,14 +223,13 @@ def _unpacked(fetch: Callable[[bytes], bytes], directory: str, hash: str, id: by
         with contextlib.suppress(OSError):  # without locks several may unpack it, and one moves it into place
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.isdir(path):
-            part = f"{path}.{os.getpid()}"
-            os.mkdir(part, 0o700)
             try:
-                working_dirs.unpack(fetch(id), part)
-                with contextlib.suppress(OSError):  # another executor was first
-                    os.rename(part, path)
-            finally:
-                _remove(part)  # if it could not be unpacked
+                with beside(path) as part:
+                    os.mkdir(part, 0o700)
+                    working_dirs.unpack(fetch(id), part)
+            except OSError:
+                if not os.path.isdir(path):  # else another executor was first
+                    raise
     finally:
         os.close(lock)
     return path

@@ -12,6 +12,7 @@ It is a child of the driver and runs no user code. `process.py` has the life of 
 - `progress.py`: the progress line of `init(progress=True)`
 - `measures.py`: what is used on each host, measured while somebody looks through the window
 - `stacks.py`: stacks of executors on all hosts, read when somebody asks through the window
+- `metrics.py`: metrics that the program records itself, of all processes
 - `status.py`: status lines such as progress bars, below the other output
 - `inspection.py`: a local socket at which the job's user can look at the running job
 - `inspecting.py`: the other end of that socket, for the command line and the page of a job

@@ -52,6 +52,7 @@ from mpi_runtime.core.transport.messages import (
     Measured,
     PauseLogs,
     Pull,
+    Recorded,
     StackRead,
     ToExecutor,
     ToWorker,
@@ -75,10 +76,11 @@ from mpi_runtime.scheduler.protocol.rank_events import (
     RankLost,
     TakenBack,
 )
-from mpi_runtime.scheduler.protocol.window_questions import MeasuredHosts, Output, Several, Stack
+from mpi_runtime.scheduler.protocol.window_questions import MeasuredHosts, Output, RecordedFrom, Several, Stack
 from mpi_runtime.show import log
 
 if TYPE_CHECKING:
+    from mpi_runtime.core.head.metrics import Metrics
     from mpi_runtime.core.head.progress import Progress
     from mpi_runtime.core.head.recorder import Recorder
 
@@ -149,6 +151,8 @@ class Head:
         self._progress: Progress | None = None
         self._stacks = Stacks(transport.hostnames, self._send)
         self._measures = Measures(transport.hosts, transport.hostnames, self._send)
+        self._recorded: Metrics | None = None
+        self._pid_of_driver = os.getpid() if is_thread else os.getppid()
 
     def _send(self, rank: int, message: ForAgent) -> None:
         """Send a message to the agent of a rank, which may be this one."""
@@ -179,8 +183,21 @@ class Head:
         self._scheduler.handle_rank(event, now_us())
         self._forget(event.executor)  # its output has arrived before
 
+    def _record(self, message: Recorded, _: int) -> None:
+        if self._recorded is None:
+            from mpi_runtime.core.head.metrics import Metrics  # not at the top: few programs record any
+
+            self._recorded = Metrics(lambda text: self._say(log.WARNING, log.REPORT, text))
+        node, pid = self._transport.hostnames[0], self._pid_of_driver
+        if message.client != DRIVER:
+            executor = self._scheduler.describe_executor(message.client)
+            node, pid = executor.hostname, executor.pid
+        self._recorded.take(message.client, node, pid, message.series)
+
     def _forget(self, executor: int) -> None:
         self._names.pop(executor, None)
+        if self._recorded is not None:
+            self._recorded.ended(executor)
         self._printer.ended(executor)
 
     def _join(self, message: RankJoined, source: int) -> None:
@@ -267,8 +284,7 @@ class Head:
             from mpi_runtime.core.head.progress import Progress
 
             self._progress = Progress(self._scheduler.counts, self._printer.progress)
-        driver = os.getpid() if self._is_thread else os.getppid()
-        self._window = Window(self._poller, driver, self._look, self._launch.kind == INSIDE)
+        self._window = Window(self._poller, self._pid_of_driver, self._look, self._launch.kind == INSIDE)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
 
     def _look(self, question: Question[object]) -> object:
@@ -277,6 +293,8 @@ class Head:
             return [reply_to(one, self._look) for one in question.questions]
         if isinstance(question, Output):
             return self._printer.recent.since(question.since)
+        if isinstance(question, RecordedFrom):
+            return self._recorded.answer(question.first) if self._recorded is not None else []
         ranks = [rank for rank in sorted(self._joined) if rank not in self._lost]
         if isinstance(question, MeasuredHosts):
             return self._measures.answer(ranks)
@@ -508,6 +526,7 @@ _REPORTS: dict[type, Callable[[Head, Any, int], None]] = {
     GangBytes: lambda head, message, source: head._gathers.take(message, source),
     Measured: lambda head, message, _: head._measures.take(message),
     StackRead: lambda head, message, _: head._stacks.take(message),
+    Recorded: Head._record,
     RankJoined: Head._join,
     ExecutorDied: Head._take_death,
     **dict.fromkeys((ExecutorStarted, TakenBack, FrameRefused, *get_args(MemoryEvent)), Head._take_event),

@@ -60,12 +60,12 @@ class Measures:
             if found.host is not None and len(nodes) < NODES_MAX:
                 nodes[name] = found.host
             sizes += [ProcessSize(name, pid, size) for pid, size in found.sizes][: SIZES_MAX - len(sizes)]
-        shown = dict(_first(list(nodes.items()), NODES_BYTES_MAX))
-        return HostsUse(self._period_s, shown, _first(sizes, SIZES_BYTES_MAX))
+        shown = dict(first_that_fit(list(nodes.items()), NODES_BYTES_MAX))
+        return HostsUse(self._period_s, shown, first_that_fit(sizes, SIZES_BYTES_MAX))
 
 
-def _first(entries: list[T], bytes_max: int) -> list[T]:
-    """The first entries: all, or half of them, and so on."""
+def first_that_fit(entries: list[T], bytes_max: int) -> list[T]:
+    """Return the first entries: all, or half of them, and so on, until they fit."""
     while len(msgspec.msgpack.encode(entries)) > bytes_max:
         entries = entries[: len(entries) // 2]
     return entries

@@ -13,10 +13,10 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private
 from mpi_runtime.files.claim import Claim
 from mpi_runtime.files.segments import Began, Body
+from mpi_runtime.files.writing import is_full
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Recall, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
-from mpi_runtime.show.writing import is_full
 
 
 class Journal:

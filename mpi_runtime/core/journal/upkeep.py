@@ -15,8 +15,8 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.files import segments
 from mpi_runtime.files.claim import Claim
 from mpi_runtime.files.segments import Damage, Noted
+from mpi_runtime.files.writing import is_full
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
-from mpi_runtime.show.writing import is_full
 
 BATCH = 1000
 T = TypeVar("T")

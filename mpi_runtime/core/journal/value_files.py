@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from mpi_runtime.files import private, segments
+from mpi_runtime.files.writing import beside
 from mpi_runtime.scheduler.protocol.events import Kept
 
 FOLDER = "values"
@@ -54,19 +55,12 @@ def write(journal: str, name: str, parts: Parts, sync: bool = False) -> tuple[st
             with contextlib.suppress(FileExistsError):
                 os.mkdir(made, 0o700)
                 os.chmod(made, 0o700)
-    spare = f"{path}.part"
-    try:
-        with open(private.create_file(spare), "wb", buffering=0) as file:
-            for piece in _whole(parts):
-                found.update(piece)
-                segments.write_all(file, piece)
-            if sync:
-                os.fsync(file.fileno())
-        os.rename(spare, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(spare)
-        raise
+    with beside(path) as spare, open(private.create_file(spare), "wb", buffering=0) as file:
+        for piece in _whole(parts):
+            found.update(piece)
+            segments.write_all(file, piece)
+        if sync:
+            os.fsync(file.fileno())
     return relative, found.digest()
 
 

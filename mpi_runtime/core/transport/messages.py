@@ -14,6 +14,7 @@ from mpi_runtime.scheduler.protocol.effects import ClientEffect, RankEffect, Sta
 from mpi_runtime.scheduler.protocol.entries import HostUse
 from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Id, Spec
 from mpi_runtime.scheduler.protocol.rank_events import RankEvent
+from mpi_runtime.scheduler.protocol.series import Series
 
 BULK_TAGS = 1 << 14
 """The number of different tags of transfers between two ranks."""
@@ -56,6 +57,13 @@ class Abandon(Struct, array_like=True, tag=23, gc=False):
     """Give back an extent that was allocated and will not become an object."""
 
     offset: Number
+
+
+class Recorded(Struct, array_like=True, tag=24, gc=False):
+    """Values of metrics of the program that have changed. The agent adds the client, and forwards it to the head."""
+
+    series: list[Series]
+    client: Number = 0
 
 
 # Node agent to a client of its own rank.
@@ -266,9 +274,9 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
     tag: Annotated[int, Meta(ge=0, lt=BULK_TAGS)]
 
 
-ToAgent = Allocate | Drained | Shutdown | Abandon
+ToAgent = Allocate | Drained | Shutdown | Abandon | Recorded
 ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls
-WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes | Measured | StackRead
+WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes | Measured | StackRead | Recorded
 ForAgent = GangBytes | PauseLogs | Measure | StackWanted
 """What the head sends the agent of any rank, its own included, besides effects."""
 ToWorker = RankEffect | ToExecutor | StartDirect | Stop | EndJob | Job | Pull | Unpull | ForAgent

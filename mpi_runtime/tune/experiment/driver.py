@@ -24,8 +24,8 @@ import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
 from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.errors.remote import to_bytes
+from mpi_runtime.files.writing import is_full
 from mpi_runtime.show import log
-from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.callback import Callback, notify

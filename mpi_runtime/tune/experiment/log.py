@@ -21,7 +21,7 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private, segments
 from mpi_runtime.files.claim import Claim
 from mpi_runtime.files.segments import Began, Noted
-from mpi_runtime.show.writing import is_full
+from mpi_runtime.files.writing import is_full
 from mpi_runtime.tune.study.events import Event, Moved, Reported
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trials.checkpoint import Saved

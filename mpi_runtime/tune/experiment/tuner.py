@@ -26,8 +26,8 @@ import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private
+from mpi_runtime.files.writing import make_new_directory, replace_file
 from mpi_runtime.show import log
-from mpi_runtime.show.writing import make_new_directory, replace_file
 from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS

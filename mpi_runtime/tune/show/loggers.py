@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_runtime.errors.optional import load
-from mpi_runtime.show.writing import replace_file
+from mpi_runtime.files.writing import replace_file
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import Trial, count_in, flat
 from mpi_runtime.tune.trials.json_values import written

@@ -8,18 +8,21 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.errors.frames import in_utf8
-from mpi_runtime.show.numbers import plural
+from mpi_runtime.show.live_picture import PAUSE_S, live_picture
+from mpi_runtime.show.numbers import plural, seconds
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial, flat, has_value, text
 from mpi_runtime.tune.unsupported import advised
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 LINE_S = 10.0
-TABLE_S = 0.5
 ROWS = 20
 """The most rows of a table."""
 METRICS_MAX = 4
@@ -86,7 +89,7 @@ class ProgressReporter(Callback):
         best, known = self._best(), len(study.trials)
         has_more = study.most is not None and study.most > known
         of = f"{known} of {study.most} trials" if has_more else plural(known, "trial")
-        text = f"{of} after {self._driver.now():.0f} s: {words or 'none'}"
+        text = f"{of} after {seconds(self._driver.now())}: {words or 'none'}"
         if best is not None:
             text += f"; best {study.metric} {_short(best.best_result.get(study.metric))} in trial {best.trial_id}"
         if (left := remaining_of(study, self._driver.now())) is not None:
@@ -138,26 +141,22 @@ class CLIReporter(ProgressReporter):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
-        self._live_table: Any = None
-        if sys.stdout.isatty():
-            try:
-                from rich.live import Live
-            except ImportError:
-                return
-            self._every_s = more.get("max_report_frequency") or TABLE_S
-            self._live_table = Live(auto_refresh=False)
-            self._is_open = False
+        self._live_table = live_picture(sys.stdout)
+        if self._live_table is not None:
+            self._every_s = more.get("max_report_frequency") or PAUSE_S
 
     def show(self, is_end: bool) -> None:
         """Draw the table, or print a line. At the end the directory of the experiment is printed too."""
         if self._live_table is None:
             print(self.summary(), flush=True)
         else:
-            self._draw(is_end)
+            self._live_table.show(self._picture, 0)
+            if is_end:
+                self._live_table.close()
         if is_end:
             print(f"results: {self._path}", flush=True)
 
-    def _draw(self, is_end: bool) -> None:
+    def _picture(self) -> RenderableType:
         from rich.console import Group
         from rich.markup import escape
         from rich.table import Table
@@ -166,19 +165,14 @@ class CLIReporter(ProgressReporter):
         table = Table(*map(escape, map(str, head)))
         for row in rows:
             table.add_row(*map(escape, row))
-        if not self._is_open:
-            self._is_open = True
-            self._live_table.start()
-        self._live_table.update(Group(table, escape(self.summary())), refresh=True)
-        if is_end:
-            self._live_table.stop()
+        return Group(table, escape(self.summary()))
 
 
 @advised
 class JupyterNotebookReporter(ProgressReporter):
     """A table below the cell, which is replaced."""
 
-    every_s = TABLE_S
+    every_s = PAUSE_S
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)

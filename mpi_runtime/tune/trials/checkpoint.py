@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 import mpi_runtime
-from mpi_runtime.show.writing import replace_file
+from mpi_runtime.files.writing import beside, replace_file
 from mpi_runtime.tune.unsupported import advised
 
 DICTIONARY = "checkpoint.pickle"
@@ -163,10 +163,8 @@ def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
     from pathlib import Path
 
     target = Path(experiment, relative)
-    spare = target.with_name(f".{target.name}.part")
-    shutil.rmtree(spare, ignore_errors=True)
-    spare.mkdir(parents=True)
-    try:
+    with beside(target, is_only_writer=True) as spare:
+        os.makedirs(spare)
         checkpoint.to_directory(spare)
         for folder, _, names in os.walk(spare):
             for name in names:
@@ -174,11 +172,7 @@ def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
             _sync(folder)
         if target.exists():
             shutil.rmtree(target)
-        os.rename(spare, target)
-        _sync(os.fspath(target.parent))
-    except BaseException:
-        shutil.rmtree(spare, ignore_errors=True)
-        raise
+    _sync(os.fspath(target.parent))
 
 
 def merge(experiment: str, parts: list[str], relative: str) -> None:

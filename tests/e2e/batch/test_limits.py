@@ -58,7 +58,7 @@ def test_a_generous_limit_keeps_no_short_job_idle_where_less_is_expected(tmp_pat
     words = [written(tmp_path / "jobs.txt", text), "--directory", "out"]
     done = run_batch(*words, cwd=tmp_path, env=env).expect(75)
     assert "failed: long: it ran longer than its time limit of 2 s" in done.stderr
-    assert "nothing that is left can end before the job does: command may take 60:00 min" in done.stderr
+    assert "nothing that is left can end before the job does: command may take 1 h 00 min" in done.stderr
     assert "1 of 3 done" in done.stderr
 
 

@@ -16,7 +16,7 @@ from mpi_runtime.batch.history.batch_history import Began, Capacity, Ended, Hist
 from mpi_runtime.batch.history.outputs import ARCHIVE
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.show import report
-from mpi_runtime.batch.show.overview import duration, in_lines, overview
+from mpi_runtime.batch.show.overview import in_lines, overview
 from mpi_runtime.show import page as pages
 from tests import helpers
 from tests.browser import Browser, loads_nothing, needs_browser
@@ -38,7 +38,7 @@ def test_status_and_logs_while_it_runs_and_after(tmp_path: Path) -> None:
         seen = view(tmp_path, "status", "jobs").splitlines()
         assert re.fullmatch(rf"jobs: run by .* \(pid {program.pid}\) since \d{{4}}-.*", seen[0])
         assert seen[1] == "0 of 2 done, 1 running, 1 waiting"
-        assert re.fullmatch(rf"  runs    line-1 for \d+ s on {os.uname().nodename}", seen[3])
+        assert re.fullmatch(rf"  runs    line-1 for [\d.]+ [mµ]?s on {os.uname().nodename}", seen[3])
         assert view(tmp_path, "log", "jobs", "line-1") == "first words\n"
         (tmp_path / "go").touch()
         program.finish().expect(1)
@@ -125,7 +125,6 @@ def test_an_overview_counts_and_tells_when_it_may_end() -> None:
     assert (len(found.running), found.waiting, found.left_s, found.end_s) == (0, 3, None, 120.0)
     found = overview(History(), 500.0, False)
     assert (found.total, found.cpu_use) == (0, 0.0)
-    assert [duration(one) for one in (0.2, 99, 185, 7200, 5999)] == ["0 s", "99 s", "3:05 min", "2:00 h", "99:59 min"]
 
 
 def test_the_first_end_of_many_commands_that_run_at_a_time_says_how_long_the_rest_takes() -> None:

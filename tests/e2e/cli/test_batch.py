@@ -332,7 +332,7 @@ def test_a_check_is_for_the_nodes_that_are_stated(tmp_path: Path) -> None:
     written(
         tmp_path / "slurm.toml", "[default]\ngpus_per_node = 2\ncpus_per_node = 8\ntime = '30'\n[big]\ntime='2:00:00'"
     )
-    assert "can never end: it may take 60:05 min" in run_batch(*words, cwd=tmp_path, env=env).expect(2).stderr
+    assert "can never end: it may take 1 h 00 min" in run_batch(*words, cwd=tmp_path, env=env).expect(2).stderr
     assert run_batch(*words, "--profile", "big", cwd=tmp_path, env=env).expect(0).stderr == ""
     assert "no profile 'bg'" in run_batch(*words, "--profile", "bg", cwd=tmp_path, env=env).expect(2).stderr
     refused = run_batch(words[0], "--nodes", "2", cwd=tmp_path, env=env).expect(2)

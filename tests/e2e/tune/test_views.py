@@ -46,7 +46,7 @@ def test_the_place_of_a_second_run_is_printed(tmp_path: Path, capsys: pytest.Cap
 def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results(tmp_path, progress_reporter=CLIReporter())
     last, place = capsys.readouterr().out.splitlines()[-2:]
-    assert re.fullmatch(r"4 trials after \d+ s: 4 terminated; best loss 0\.2\d* in trial \w+_00000", last)
+    assert re.fullmatch(r"4 trials after [\d.]+ m?s: 4 terminated; best loss 0\.2\d* in trial \w+_00000", last)
     assert place == f"results: {tmp_path / 'e'}"
 
 
@@ -205,9 +205,9 @@ def test_a_terminal_shows_a_table_that_is_drawn_anew(tmp_path: Path) -> None:
     assert re.search(r"RUNNING\s+│ \S+:\d+", plain), "what it runs on"
     assert "2 running" in plain
     assert re.search(
-        r"3 trials after \d+ s: 1 running, 2 terminated; .* in trial \w+_00000; about [\d.]+ m?s left", plain
+        r"3 trials after [\d.]+ m?s: 1 running, 2 terminated; .* in trial \w+_00000; about [\d.]+ m?s left", plain
     )
-    assert re.search(r"3 trials after \d+ s: 3 terminated; best loss 1.25 in trial \w+_00000", plain)
+    assert re.search(r"3 trials after [\d.]+ m?s: 3 terminated; best loss 1.25 in trial \w+_00000", plain)
     assert "[/b]" in plain
     assert "[/c]\\udc80" in plain
 
@@ -255,7 +255,9 @@ def test_a_notebook_shows_one_table_that_is_replaced(tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")
     lines = run_program(IN_A_NOTEBOOK, str(tmp_path), timeout=90).expect(0).stdout.splitlines()
     assert lines[0] == "display_data {'update_display_data'} 1"
-    assert re.match(r"<p>2 trials after \d+ s: 2 terminated; best loss 0.25 in trial \w+_00001</p><table>", lines[1])
+    assert re.match(
+        r"<p>2 trials after [\d.]+ m?s: 2 terminated; best loss 0.25 in trial \w+_00001</p><table>", lines[1]
+    )
     assert [lines[1].count(f"_{number}</td>") for number in ("00001 *", "00000")] == [1, 1]
 
 

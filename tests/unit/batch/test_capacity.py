@@ -13,8 +13,8 @@ def test_a_job_is_long_enough_for_what_is_expected() -> None:
     found = beyond(groups, Bounds(1, 0, 1 << 30, 600), 20.0)
     assert problems == []
     assert [problem.message.partition(", and")[0] for problem in found] == [
-        "line-1: can never end: it may take 60:05 min (time_limit and grace)",
-        "line-3: can never end: it may take 2:00 h (expect)",
+        "line-1: can never end: it may take 1 h 00 min (time_limit and grace)",
+        "line-3: can never end: it may take 2 h 00 min (expect)",
     ]
 
 

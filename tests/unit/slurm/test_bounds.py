@@ -52,7 +52,7 @@ def test_whole_nodes_have_the_cpus_of_the_largest(tmp_path: Path, monkeypatch: p
         ("true #batch num_gpus=1", "", "can never run: it needs CPU 1, GPU 1, and no node has more than GPU 0"),
         ("true #batch num_cpus=64", "", "no node has more than CPU 2"),
         ("true #batch memory=100G", "--memory 1G", "no node has more than memory"),
-        ("true #batch time_limit=3h", "--time 2", "can never end: it may take 3:00 h .* ends commands after 95 s"),
+        ("true #batch time_limit=3h", "--time 2", "can never end: it may take 3 h 00 min .* ends commands after 95 s"),
         ("true #batch time_limit=58s", "--time 1", "ends commands after 35 s"),
         ("true #batch ranks=5", "-N 2", "the nodes have room for 4 of its 5 ranks"),
         ("true #batch ranks=4", "-N 2", ""),

@@ -48,9 +48,24 @@ def test_copies_of_a_process_share_their_values() -> None:
         assert copy.values == made.values != {}
 
 
+def test_a_refused_name_has_advice() -> None:
+    with pytest.raises(ValueError, match=r"letters, digits, _ and :.*; it is 'load-1': call it 'load_1'"):
+        Gauge("load-1")
+
+
 @pytest.mark.parametrize(
     ("act", "kind"),
     [
+        (lambda: Counter("a-b"), ValueError),
+        (lambda: Counter("mpi_runtime_calls"), ValueError),
+        (lambda: Counter("é"), ValueError),
+        (lambda: Counter(3), ValueError),  # type: ignore[arg-type]
+        (lambda: Counter("a", tag_keys=("b-c",)), ValueError),
+        (lambda: Counter("a", tag_keys=("__b",)), ValueError),
+        (lambda: Histogram("a", boundaries=[1], tag_keys=("le",)), ValueError),
+        (lambda: Counter("a", tag_keys=("b",)).inc(tags={"b": "c" * 1001}), ValueError),
+        (lambda: Histogram("a", boundaries=[1, 1]), ValueError),
+        (lambda: Histogram("a", boundaries=[1]).observe(float("nan")), ValueError),
         (lambda: Counter(""), ValueError),
         (lambda: Counter("a", tag_keys="ab"), TypeError),
         (lambda: Counter("a").inc(0), ValueError),

@@ -48,7 +48,7 @@ def test_more_nodes_shorten_it_down_to_the_longest_chain() -> None:
     assert small.node_hours == pytest.approx(65 / 3600)
     assert small.cpu_use == pytest.approx((10 + 20 + 60 + 5) / (2 * 65))
     assert small.bound == "the work on CPUs, 47.5 s"
-    assert large.bound == "the longest chain, 45.0 s"
+    assert large.bound == "the longest chain, 45 s"
     assert not batch.guessed
 
 
@@ -89,10 +89,10 @@ def test_gpus_bound_it() -> None:
     batch = Batch(history(*((command(f"train{number}", num_gpus=1.0), 60.0) for number in range(8))))
     prospects = [batch.on(1, Shape(16, gpus)) for gpus in (1, 4)]
     assert [one.seconds for one in prospects] == [480, 120]
-    assert prospects[0].bound == "the work on GPUs, 480.0 s"
+    assert prospects[0].bound == "the work on GPUs, 8 min 00 s"
     lines = in_lines(prospects)
     assert lines[0].split()[:4] == ["nodes", "CPUs", "GPUs", "makespan"]
-    assert lines[2].split()[:5] == ["1", "16", "4", "120.0", "s"]
+    assert lines[2].split()[:5] == ["1", "16", "4", "2", "min"]
 
 
 def test_custom_resources_bound_it_and_hosts_do_not() -> None:
@@ -130,4 +130,4 @@ def test_jobs_that_cost_no_more_and_end_sooner_are_proposed() -> None:
     even = Batch(history(*((command(f"c{number}"), 100.0) for number in range(16))))
     prospects = [even.on(jobs, Shape(2), jobs) for jobs in (1, 2, 4)]
     assert [one.seconds for one in prospects] == [800, 400, 200]
-    assert proposal(prospects) == "proposal: 4 jobs of 1 node with 2 CPUs: 200.0 s, 0.44 core hours"
+    assert proposal(prospects) == "proposal: 4 jobs of 1 node with 2 CPUs: 3 min 20 s, 0.44 core hours"

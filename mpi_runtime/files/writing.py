@@ -1,10 +1,12 @@
-"""Writes the files of people: each is there as a whole, or as it was before. Makes directories that are new."""
+"""Files that are there as a whole, or as they were before; directories that are new."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -20,18 +22,49 @@ def replace_file(path: str, content: str | bytes) -> None:
         OSError: it cannot be written; `filename` is the path. An existing file stays.
     """
     is_replaced = os.path.isfile(path) or not os.path.exists(path)
-    beside = f"{path}.{os.getpid()}.new" if is_replaced else path
     try:
-        with open(beside, "wb") as file:
+        with beside(path) if is_replaced else contextlib.nullcontext(path) as place, open(place, "wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode())
-        if is_replaced:
-            os.replace(beside, path)
     except OSError as error:
         error.filename = path  # an error of a write has none
-        if is_replaced:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)
         raise
+
+
+@contextlib.contextmanager
+def beside(path: str | Path, is_new: bool = False, is_only_writer: bool = False) -> Iterator[str]:
+    """Yield a path beside this one. What the block writes there, a file or a directory, then gets the name as a whole.
+
+    If the block fails, nothing of it is left. Its own name begins with a dot, so those who look for names with a
+    beginning do not find it if the process is killed.
+
+    Args:
+        path: a file is replaced. A directory must not exist or be empty.
+        is_new: a file is not replaced: it is an error that it exists.
+        is_only_writer: nobody else writes this at the same time. What a killed process has left is removed.
+
+    Raises:
+        FileExistsError: with `is_new`, the file exists.
+        OSError: the name cannot be given.
+    """
+    folder, name = os.path.split(path)
+    spare = os.path.join(folder, f".{name}.new" if is_only_writer else f".{name}.{os.urandom(8).hex()}.new")
+    if is_only_writer:
+        _remove(spare)
+    try:
+        yield spare
+        if is_new:
+            os.link(spare, path)
+        else:
+            os.replace(spare, path)
+    finally:
+        _remove(spare)
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def make_new_directory(wanted: Path, mode: int = 0o777) -> Path:
