@@ -5,7 +5,7 @@ A library imports nothing else of the core, so the core can change behind these 
 - the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
-- values as bytes: `dumps`
+- values as bytes: `dumps`; `first_version.loads` for those on disk
 - files of MPI libraries: `mpi_files`
 - ranks: `detect`, `check_ranks`, `installed_launcher`, `launch_command`, `clear_sessions`, `environment_of_launcher`
 - child processes: `children`, `descendants`, `kill_group`, `adopt_orphans`, `die_with_parent`, `Memory`, `scratch`,
@@ -46,6 +46,7 @@ _HOMES = {
     ".core.host.memory_usage": "Memory",
     ".core.host.mpi_files": "",
     ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
+    ".core.objects.first_version": "",
     ".core.objects.serialize": "dumps",
 }
 """The names of each module of the core, which is loaded when one of them is used."""
@@ -54,9 +55,9 @@ __all__ = [
     "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
     "BlockingFuture", "Memory", "Outcome", "Status", "abort_s", "adopt_orphans", "ask", "blocked", "check_ranks",
     "check_resources", "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions",
-    "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "future_of", "installed_launcher",
-    "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files", "scratch", "settings_for_mpi",
-    "size_in_bytes", "spec_of", "status_line", "this_call", "when_done",
+    "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "first_version", "future_of",
+    "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files",
+    "scratch", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "this_call", "when_done",
 ]  # fmt: skip
 
 
@@ -116,6 +117,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.host.mpiexec import check_ranks, installed_launcher, launch_command
     from mpi_runtime.core.host.open_mpi import clear_sessions
     from mpi_runtime.core.host.process_tree import adopt_orphans, children, descendants, die_with_parent, kill_group
+    from mpi_runtime.core.objects import first_version
     from mpi_runtime.core.objects.serialize import dumps
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune import Callback, report
 from mpi_runtime.tune.extend import OF_EACH_REPORT, Trial, trial_run
 
@@ -15,6 +16,7 @@ OWN = OF_EACH_REPORT | {"config", "trial_id"}
 """Values that the trial around has too."""
 
 
+@published("mpi_runtime.train")
 class TuneReportCallback(Callback):
     """Passes the reports of a training on to the trial in which it runs: `RunConfig(callbacks=[TuneReportCallback()])`.
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.core import published
 
 
+@published("mpi_runtime.train")
 class Shard(Sequence[Any]):
     """The part of a worker. A reference in it is loaded when its item is asked for."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.core import published
 from mpi_runtime.show import log
 from mpi_runtime.train import shards
 from mpi_runtime.train.scaling import ScalingConfig
@@ -15,6 +16,7 @@ from mpi_runtime.tune import Result, RunConfig, TuneError, Tuner
 from mpi_runtime.tune.extend import DEFAULT_FOLDER, PREPARED, Prepared, Trial, advised
 
 
+@published("mpi_runtime.train")
 class TrainingFailedError(TuneError):
     """A training has failed, and `FailureConfig` allows no other attempt. Its cause is the error of the worker."""
 
@@ -34,6 +36,7 @@ class _Training(Tuner):
         )
 
 
+@published("mpi_runtime.train")
 @advised
 class DataParallelTrainer:
     """Runs a function on several workers at the same time, and keeps what it reports.

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import cloudpickle
 
+from mpi_runtime.core import published
 from mpi_runtime.extend import job
 from mpi_runtime.extend import member as gang_member
 from mpi_runtime.show.writing import replace_file
@@ -59,6 +60,7 @@ class Backend(Protocol):
         """A context in which the group exists. `own_gpus`: the number of GPUs of this worker."""
 
 
+@published("mpi_runtime.train")
 @dataclass(frozen=True)
 class Loop:
     """The function of a trainer, as the trial of an experiment."""
@@ -210,6 +212,7 @@ def _part(path: str, rank: int) -> str:
     return os.path.join(folder, f".{name}.rank{rank}")
 
 
+@published("mpi_runtime.train")
 def get_dataset_shard(dataset_name: str = TRAIN_DATASET_KEY) -> Any:
     """Return this worker's part of a data set of the trainer.
 

@@ -25,7 +25,7 @@ from mpi_runtime import _face
 
 _HOMES = {
     "": "integration schedulers search",
-    "trials.bundles": "PlacementGroupFactory",
+    "trials.bundles": "GangRequest PlacementGroupFactory",
     "study.callback": "Callback",
     "trials.checkpoint": "Checkpoint",
     "show.loggers": "CSVLoggerCallback JsonLoggerCallback LoggerCallback TBXLoggerCallback",
@@ -36,20 +36,25 @@ _HOMES = {
     "experiment.results": "Result ResultGrid",
     "study.settings": "CheckpointConfig FailureConfig RunConfig TuneConfig",
     "space.domains": (
-        "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn quniform randint randn "
-        "sample_from uniform"
+        "Categorical Domain Float Function Integer Normal choice grid_search lograndint loguniform qlograndint "
+        "qloguniform qrandint qrandn quniform randint randn sample_from uniform"
     ),
     "study.stoppers": (
         "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper NoopStopper Stopper "
-        "TrialPlateauStopper"
+        "TimeLimit TrialPlateauStopper"
     ),
     "experiment.timeout": "TimeoutStopper",
-    "trials.trainable": "Trainable register_env register_trainable with_parameters with_resources",
-    "trial": "TuneError",
-    "experiment.tuner": "Tuner",
+    "trials.trainable": (
+        "NotTrainableError Prepared Trainable register_env register_trainable with_parameters with_resources"
+    ),
+    "trial": "ReportError Trial TuneError",
+    "experiment.tuner": "Made Tuner",
     "study.virtual_time": "Simulated simulate",
 }
-"""The names of each module, which is loaded when one of them is used: a process that runs trials needs few of them."""
+"""The names of each module, which is loaded when one of them is used: a process that runs trials needs few of them.
+
+Those that `__all__` lacks are for what is written to disk (`published`).
+"""
 
 __all__ = [
     "CLIReporter", "CSVLoggerCallback", "Callback", "Checkpoint", "CheckpointConfig", "CombinedStopper", "Context",

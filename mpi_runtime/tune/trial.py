@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from mpi_runtime.core import published
+
 DEFAULT_METRIC = "_metric"
 """The name of the value that a function returns or yields as a bare number."""
 
@@ -31,10 +33,12 @@ def trial_id_of(prefix: str, index: int) -> str:
     return f"{prefix}{index:05d}"
 
 
+@published("mpi_runtime.tune")
 class TuneError(Exception):
     """An experiment cannot run or has failed, or a trial with an error of which only the text is known."""
 
 
+@published("mpi_runtime.tune")
 class ReportError(ValueError):
     """A report that cannot be judged, for example because its metric is not a number: its trial fails."""
 
@@ -51,6 +55,7 @@ class Progress(NamedTuple):
 BEGIN = Progress()
 
 
+@published("mpi_runtime.tune")
 @dataclass(slots=True, eq=False)
 class Trial:
     """One configuration and its progress. `moved` changes its state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune import schedulers, search
 from mpi_runtime.tune.schedulers.base import TrialScheduler
 from mpi_runtime.tune.search.base import Searcher
@@ -33,6 +34,7 @@ SEARCHERS = {
 }
 
 
+@published("mpi_runtime.tune")
 def create_scheduler(scheduler: str, **arguments: Any) -> TrialScheduler:
     """A scheduler by name, such as "async_hyperband", with its arguments.
 
@@ -43,6 +45,7 @@ def create_scheduler(scheduler: str, **arguments: Any) -> TrialScheduler:
     return made
 
 
+@published("mpi_runtime.tune")
 def create_searcher(search_alg: str, **arguments: Any) -> Searcher:
     """A searcher by name, such as "optuna", with its arguments.
 

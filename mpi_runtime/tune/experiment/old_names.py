@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.core import published
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import Tuner
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
@@ -17,6 +18,7 @@ from mpi_runtime.tune.trials.trainable import prepared, with_resources
 from mpi_runtime.tune.unsupported import advised
 
 
+@published("mpi_runtime.tune")
 @advised
 class ExperimentAnalysis:
     """The results of an experiment, by Ray Tune's earlier names."""
@@ -134,6 +136,7 @@ OLD_KEYS = {"resources": "resources_per_trial", "trial_resources": "resources_pe
 """Older names of arguments in dictionaries."""
 
 
+@published("mpi_runtime.tune")
 @advised
 class Experiment:
     """The arguments of an experiment, for `run` and `run_experiments`."""
@@ -179,6 +182,7 @@ class Experiment:
             raise TuneError(f"experiment {name!r}: {error}") from error
 
 
+@published("mpi_runtime.tune")
 @advised
 def run(
     run_or_experiment: Any,
@@ -258,6 +262,7 @@ def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: Any)
     return Tuner.restore(found, trainable) if Tuner.can_restore(found) else tuner
 
 
+@published("mpi_runtime.tune")
 @advised
 def run_experiments(
     experiments: Experiment | Sequence[Experiment] | Mapping[str, Mapping[str, Any]],

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.tune.experiment.journal_view import Watched
@@ -53,6 +54,7 @@ def opened(directory: Path, saved: Any) -> Checkpoint | None:
     return Checkpoint(os.path.join(directory, saved.path))
 
 
+@published("mpi_runtime.tune")
 @advised
 @dataclass
 class Result:
@@ -140,6 +142,7 @@ class Result:
         return max(rated, key=lambda pair: pair[0])[1] if rated else None
 
 
+@published("mpi_runtime.tune")
 @advised
 class ResultGrid(Sequence[Result]):
     """The results of all trials, in the order of their creation."""

@@ -24,7 +24,9 @@ import mpi_runtime.tune.experiment.driver as study_driver
 import mpi_runtime.tune.experiment.log as study_log
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
+from mpi_runtime.core import published
 from mpi_runtime.errors import JournalError
+from mpi_runtime.extend import first_version
 from mpi_runtime.files import private
 from mpi_runtime.show import log
 from mpi_runtime.show.writing import make_new_directory, replace_file
@@ -48,6 +50,7 @@ WARN_S = 120.0
 """How long before the end of a Slurm job trials must stop at their next report."""
 
 
+@published("mpi_runtime.tune")
 @dataclass
 class Made:
     """The definition of an experiment: the content of its file."""
@@ -60,6 +63,7 @@ class Made:
     """The beginning of the ids of its trials. Experiments of earlier versions have none."""
 
 
+@published("mpi_runtime.tune")
 class Tuner:
     """Runs trials of a function or a class with different parameters.
 
@@ -348,7 +352,7 @@ class Tuner:
 def _made(directory: Path) -> Made:
     """The definition of the experiment in a directory. PermissionError: loading it could run another user's code."""
     private.check(directory)
-    made: Made = pickle.loads((directory / FILE).read_bytes())
+    made: Made = first_version.loads((directory / FILE).read_bytes())
     return made
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import Verdicts
 from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
 from mpi_runtime.tune.space.domains import Rng, uniform
@@ -28,6 +29,7 @@ LENGTH = 0.3
 NOISE = 0.05
 
 
+@published("mpi_runtime.tune.schedulers")
 @advised
 class PB2(PopulationBasedTraining):
     """Lets the worst trials continue from checkpoints of the best, with parameters that a model finds promising."""

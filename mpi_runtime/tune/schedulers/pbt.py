@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import YIELD, Exploit, TrialScheduler, Verdicts
 from mpi_runtime.tune.space.domains import Domain, Function, Rng
 from mpi_runtime.tune.space.variants import rng_of
@@ -21,6 +22,7 @@ INITIAL, PERTURBATION = 2, 3
 """Streams of random numbers: for first values, and for perturbations."""
 
 
+@published("mpi_runtime.tune.schedulers")
 @advised
 class PopulationBasedTraining(TrialScheduler):
     """Lets the worst trials continue from checkpoints of the best, with parameters near theirs.
@@ -171,6 +173,7 @@ class PopulationBasedTraining(TrialScheduler):
         return round(changed) if isinstance(value, int) else type(value)(changed)
 
 
+@published("mpi_runtime.tune.schedulers")
 @advised
 class PopulationBasedTrainingReplay(TrialScheduler):
     """Changes the parameters of a trial by a schedule, `ResultGrid.policy(trial_id)` of an earlier experiment.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
 from mpi_runtime.tune.trial import check_goal
 from mpi_runtime.tune.unsupported import advised
@@ -13,6 +14,7 @@ DRAWS = 0
 """The stream of random numbers for values of parameters."""
 
 
+@published("mpi_runtime.tune.search")
 class Searcher:
     """Suggests configurations. Subclass it for an algorithm of your own.
 
@@ -76,6 +78,7 @@ def points_of(points: Any) -> list[dict[str, Any]]:
     return [dict(point) for point in points or ()]
 
 
+@published("mpi_runtime.tune.search")
 @advised
 class BasicVariantGenerator(Searcher):
     """All combinations of grids, with values drawn at random for the rest.

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.unsupported import advised
 
 
+@published("mpi_runtime.tune.search")
 @advised
 class BayesOptSearch(LearningSearcher):
     """Asks a Gaussian process for configurations: numbers only. It sees the space as the unit cube."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
@@ -32,6 +33,7 @@ LEAST_LOG_DENSITY = math.log(1e-32)
 """A floor: far from all points the ratio of densities means nothing."""
 
 
+@published("mpi_runtime.tune.search")
 @advised
 class TuneBOHB(LearningSearcher):
     """Draws configurations where good ones are dense and bad ones are rare, at the highest time with enough results."""

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
 
 
+@published("mpi_runtime.tune.search")
 class HyperOptSearch(LearningSearcher):
     """Asks hyperopt's TPE for configurations. The model sees the space as the unit cube, and choices by number."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.trial import number_in
 
@@ -32,6 +33,7 @@ class _Around(Searcher):
         return self.searcher.trials(num_samples)
 
 
+@published("mpi_runtime.tune.search")
 class ConcurrencyLimiter(_Around):
     """Limits how many suggestions of a searcher are unfinished, so that it learns from earlier ones."""
 
@@ -80,6 +82,7 @@ class ConcurrencyLimiter(_Around):
             self.searcher.on_trial_complete(trial, result=last, error=failed)
 
 
+@published("mpi_runtime.tune.search")
 class Repeater(_Around):
     """Runs each configuration several times, and reports the mean of the last values to the searcher.
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
 
 
+@published("mpi_runtime.tune.search")
 class NevergradSearch(LearningSearcher):
     """Asks an optimizer of nevergrad for configurations. It sees numbers between 0 and 1, and choices by number."""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
 from mpi_runtime.tune.unsupported import advised
 
 
+@published("mpi_runtime.tune.search")
 @advised
 class OptunaSearch(LearningSearcher):
     """Asks an Optuna sampler, by default TPE, for configurations, and reports the last value of each trial to it."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.study.callback import Callback
@@ -26,6 +27,7 @@ from mpi_runtime.tune.trials.json_values import written
 FLUSH_S = 1.0
 
 
+@published("mpi_runtime.tune")
 class LoggerCallback(Callback):
     """Receives trials by `log_trial_start`, `log_trial_result` and `log_trial_end`. Subclass it for a logger."""
 
@@ -99,6 +101,7 @@ class _Lines(LoggerCallback):
                 file.write("".join(lines))
 
 
+@published("mpi_runtime.tune")
 class JsonLoggerCallback(_Lines):
     """`result.json`: a report in each line. `params.json`: the configuration."""
 
@@ -114,6 +117,7 @@ class JsonLoggerCallback(_Lines):
         self.add(trial, json.dumps(written(result), default=repr) + "\n")
 
 
+@published("mpi_runtime.tune")
 class CSVLoggerCallback(_Lines):
     """`progress.csv`: a report in each line. A report with new names rewrites the file."""
 
@@ -163,6 +167,7 @@ def step_of(result: Mapping[str, Any]) -> int:
     return int(count_in(result, "timesteps_total") or result["training_iteration"])
 
 
+@published("mpi_runtime.tune")
 class TBXLoggerCallback(LoggerCallback):
     """Files for TensorBoard, by tensorboardX: `tensorboard --logdir DIRECTORY` shows a curve for each trial."""
 

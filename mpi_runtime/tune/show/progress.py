@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.show.tables import html_table, in_html
@@ -26,6 +27,7 @@ METRICS_MAX = 4
 STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
 
 
+@published("mpi_runtime.tune")
 class ProgressReporter(Callback):
     """Shows the state of an experiment now and then. Subclasses define `show`."""
 
@@ -132,6 +134,7 @@ def _reported(trials: Sequence[Trial]) -> list[str]:
     return list(names)[:METRICS_MAX]
 
 
+@published("mpi_runtime.tune")
 @advised
 class CLIReporter(ProgressReporter):
     """Lines, or in a terminal with rich installed a table that is redrawn."""
@@ -174,6 +177,7 @@ class CLIReporter(ProgressReporter):
             self._live_table.stop()
 
 
+@published("mpi_runtime.tune")
 @advised
 class JupyterNotebookReporter(ProgressReporter):
     """A table below the cell, which is replaced."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.study.events import Event, Reported
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial
 
 
+@published("mpi_runtime.tune")
 class Callback:
     """Base class of callbacks. Override what you need. It runs in the driver, between two decisions."""
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import TrialScheduler
 from mpi_runtime.tune.search.base import Searcher
 from mpi_runtime.tune.study.stoppers import Stopper
 from mpi_runtime.tune.unsupported import advised
 
 
+@published("mpi_runtime.tune")
 @advised
 @dataclass(frozen=True)
 class TuneConfig:
@@ -41,6 +43,7 @@ class TuneConfig:
     """Of all random numbers. Those of a trial depend on the seed and its number alone."""
 
 
+@published("mpi_runtime.tune")
 @advised
 @dataclass(frozen=True)
 class FailureConfig:
@@ -64,6 +67,7 @@ class FailureConfig:
             )
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class CheckpointConfig:
     """Which checkpoints are kept."""
@@ -98,6 +102,7 @@ class CheckpointConfig:
                 )
 
 
+@published("mpi_runtime.tune")
 @advised
 @dataclass(frozen=True)
 class RunConfig:

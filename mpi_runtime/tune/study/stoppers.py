@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.trial import ReportError, as_number, flat, has_value, required, sign_of, text, value_in
 
 Result = Mapping[str, Any]
 
 
+@published("mpi_runtime.tune")
 class Stopper:
     """Ends trials. Subclass it for conditions of your own."""
 
@@ -26,6 +28,7 @@ class Stopper:
         return False
 
 
+@published("mpi_runtime.tune")
 class FunctionStopper(Stopper):
     """Ends a trial when a function of its id and its report returns True."""
 
@@ -36,6 +39,7 @@ class FunctionStopper(Stopper):
         return bool(self._function(trial_id, result))
 
 
+@published("mpi_runtime.tune")
 class MaximumIterationStopper(Stopper):
     """Ends a trial after a number of reports."""
 
@@ -47,6 +51,7 @@ class MaximumIterationStopper(Stopper):
         return bool(result["training_iteration"] >= self._max)
 
 
+@published("mpi_runtime.tune")
 class TrialPlateauStopper(Stopper):
     """Ends a trial when its metric no longer changes."""
 
@@ -94,6 +99,7 @@ class TrialPlateauStopper(Stopper):
         return _spread(values) <= self._std
 
 
+@published("mpi_runtime.tune")
 class ExperimentPlateauStopper(Stopper):
     """Ends the experiment when the best values of all trials no longer improve."""
 
@@ -129,6 +135,7 @@ class ExperimentPlateauStopper(Stopper):
         return len(self._best) == self._top and _spread(self._best) <= self._std
 
 
+@published("mpi_runtime.tune")
 class TimeLimit(Stopper):
     """Ends the experiment after a time, counted from its first trial: `time_limit` informs the study."""
 
@@ -143,6 +150,7 @@ class TimeLimit(Stopper):
         return False
 
 
+@published("mpi_runtime.tune")
 class CombinedStopper(Stopper):
     """Ends a trial, or the experiment, when one of several stoppers does."""
 
@@ -158,6 +166,7 @@ class CombinedStopper(Stopper):
         return any(stopper.stop_all() for stopper in self.stoppers)
 
 
+@published("mpi_runtime.tune")
 class NoopStopper(CombinedStopper):
     """Ends nothing."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.study.events import Continue, Ended, Event, Fail, Failed, Order, Reported, Start, Woken
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
@@ -16,6 +17,7 @@ Steps = Iterator[tuple[float, Mapping[str, Any], Any]]
 """A simulated trial: for each report seconds of work, metrics and a checkpoint."""
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class Simulated:
     """The course of an experiment in virtual time."""
@@ -30,6 +32,7 @@ class Simulated:
     """The number of reports."""
 
 
+@published("mpi_runtime.tune")
 def simulate(
     steps: Callable[[dict[str, Any], Any], Steps],
     *,

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.errors import InfeasibleResourceError
 from mpi_runtime.extend import check_selector, meets
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class PlacementGroupFactory:
     """The resources of a trial that starts tasks or actors: bundles that are reserved together.
@@ -37,6 +39,7 @@ class PlacementGroupFactory:
         return _total(self.bundles)
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class GangRequest(PlacementGroupFactory):
     """The resources of a trial that runs on a gang: a bundle for each member, all equal."""

@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 import mpi_runtime
+from mpi_runtime.core import published
 from mpi_runtime.show.writing import replace_file
 from mpi_runtime.tune.unsupported import advised
 
@@ -25,6 +26,7 @@ RETURN_VALUE = "return_value.pkl"
 """The file of what the function of a trainer has returned, in the directory of its trial."""
 
 
+@published("mpi_runtime.tune")
 @advised
 class Checkpoint:
     """The state from which a trial continues. Made by `from_directory` or `from_dict`, and passed to `report`."""

@@ -13,6 +13,7 @@ from numbers import Complex, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mpi_runtime
+from mpi_runtime.core import published
 from mpi_runtime.tune.trial import text
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
 from mpi_runtime.tune.trials.json_values import DEPTH, fits, written
@@ -64,6 +65,7 @@ class Ranks(NamedTuple):
 ALONE = Ranks()
 
 
+@published("mpi_runtime.tune")
 class Context:
     """Names and directories of the running trial. Ray calls it `TuneContext`, and `TrainContext` in a training."""
 
@@ -213,6 +215,7 @@ def trial_run() -> TrialRun:
     return _run
 
 
+@published("mpi_runtime.tune")
 @advised
 def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
     """Report values of a trial, and perhaps a checkpoint. The trial ends here if the experiment decides so.
@@ -229,12 +232,14 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
     trial_run().report(metrics, checkpoint)
 
 
+@published("mpi_runtime.tune")
 def get_checkpoint() -> Checkpoint | None:
     """The checkpoint from which this trial continues; None: it starts from scratch."""
     start = trial_run().start
     return None if start.checkpoint is None else start.checkpoint.opened(start.experiment)
 
 
+@published("mpi_runtime.tune")
 def get_context() -> Context:
     """Names and directories of this trial.
 

@@ -13,11 +13,13 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
+from mpi_runtime.core import published
 from mpi_runtime.tune.trial import TuneError
 from mpi_runtime.tune.trials.bundles import PlacementGroupFactory, Resources, as_bundles
 from mpi_runtime.tune.unsupported import advised
 
 
+@published("mpi_runtime.tune")
 class Trainable:
     """A trial as a class: `setup` once, then `step` again and again. Each result of `step` is a report."""
 
@@ -94,10 +96,12 @@ class Trainable:
         return None
 
 
+@published("mpi_runtime.tune")
 class NotTrainableError(TuneError, TypeError, ValueError):
     """The trainable cannot run. Ray raises one of these classes, depending on the function."""
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class Prepared:
     """A trainable with its parameters and resources, made by `with_parameters` and `with_resources`."""
@@ -126,6 +130,7 @@ class Prepared:
 _registered: dict[str, Prepared] = {}
 
 
+@published("mpi_runtime.tune")
 @advised
 def register_trainable(name: str, trainable: Any) -> None:
     """Register a function or a class under a name for `run` and `Tuner`.
@@ -138,6 +143,7 @@ def register_trainable(name: str, trainable: Any) -> None:
     _registered[name] = dataclasses.replace(prepared(trainable), name=name)
 
 
+@published("mpi_runtime.tune")
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     """Register an environment under a name: `mpi_runtime.rl.register_env`, where programs written for Ray have it."""
     from mpi_runtime.rl import register_env  # not at the top: few experiments have environments
@@ -195,6 +201,7 @@ PREPARED = "_prepared"
 """The attribute of the functions and classes that `with_parameters` and `with_resources` make."""
 
 
+@published("mpi_runtime.tune")
 def with_parameters(trainable: Any, **parameters: Any) -> Any:
     """A trainable with large values, by name. Each is stored once, not sent with each trial.
 
@@ -209,6 +216,7 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
     return _callable(dataclasses.replace(known, parameters={**known.parameters, **refs}))
 
 
+@published("mpi_runtime.tune")
 def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, Any]], Resources]) -> Any:
     """A trainable with the resources of its trials. It can be called, or made remote, like the trainable itself.
 
