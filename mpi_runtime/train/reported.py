@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mpi_runtime.core import published
 from mpi_runtime.train.worker import worker_run
 from mpi_runtime.tune import Checkpoint, Result
-from mpi_runtime.tune.extend import Watched, advised
+from mpi_runtime.tune.extend import Report, Watched, advised
 
 POLL_S = 0.05
 
@@ -22,7 +21,7 @@ class ReportedCheckpoint:
 
     checkpoint: Checkpoint
     """The files."""
-    metrics: dict[str, Any]
+    metrics: Report
     """What rank 0 has reported with them."""
 
 

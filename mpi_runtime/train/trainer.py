@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import mpi_runtime
 from mpi_runtime.core import published
@@ -54,12 +54,12 @@ class DataParallelTrainer:
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[..., Any],
+        train_loop_per_worker: Callable[..., object],
         *,
-        train_loop_config: Mapping[str, Any] | None = None,
+        train_loop_config: Mapping[str, object] | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: Mapping[str, Any] | None = None,
+        datasets: Mapping[str, object] | None = None,
     ) -> None:
         """Define a training. With `datasets` it starts a job unless one runs.
 
@@ -123,7 +123,7 @@ class DataParallelTrainer:
         return _checked(result)
 
     @classmethod
-    def can_restore(cls, path: Any) -> bool:
+    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
         """Whether a directory has a training or an experiment. `fit` with its name continues it."""
         return Tuner.can_restore(path)
 

@@ -2,6 +2,7 @@
 
 - `tuner.py`: `Tuner`: creates, runs and restores experiments
 - `driver.py`: performs the orders of a study: starts trials as tasks, receives their reports
+- `trial_calls.py`: the function of trials with its options, and one run of it
 - `log.py`: the journal of an experiment: every event of its study
 - `resuming.py`: replays the journal into a new study, and decides where trials continue
 - `results.py`: `ResultGrid`, with a `Result` for each trial

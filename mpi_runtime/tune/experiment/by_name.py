@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 from mpi_runtime.core import published
@@ -68,7 +70,8 @@ def with_objects(tune: TuneConfig) -> TuneConfig:
     return tune
 
 
-def _found(argument: str, room: Any, names: dict[str, str], name: str) -> Any:
+def _found(argument: str, room: ModuleType, names: dict[str, str], name: str) -> Callable[..., Any]:
     if not isinstance(name, str) or name.lower() not in names:
         raise ValueError(f"{argument} must be one of {sorted(names)}, not {name!r}")
-    return getattr(room, names[name.lower()])
+    found: Callable[..., Any] = getattr(room, names[name.lower()])
+    return found

@@ -7,13 +7,12 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
-from mpi_runtime.tune.trial import Trial, count_in, named_in, number_of
+from mpi_runtime.tune.trial import Config, Report, Trial, count_in, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.json_values import written
 
@@ -23,11 +22,11 @@ class WatchedTrial:
     """A trial in the journal, with the attributes of a `Result`."""
 
     trial_id: str
-    config: dict[str, Any]
+    config: Config
     path: str
     status: str = "PENDING"
-    history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    last: dict[str, Any] = field(default_factory=dict[str, Any])
+    history: list[Report] = field(default_factory=list[Report])
+    last: Report = field(default_factory=Report)
     """Its last report, as it was made."""
     error: Exception | None = None
     checkpoint: None = None
@@ -48,7 +47,7 @@ class WatchedTrial:
         return self.ran_s + (max(0.0, now_s - self.since_s) if self.status == Trial.RUNNING else 0.0)
 
     @property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Report:
         """Its last report, with the time since its start."""
         if not self.history:
             return {}

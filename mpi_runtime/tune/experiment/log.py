@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from mpi_runtime.files.segments import Began, Noted
 from mpi_runtime.show.writing import is_full
 from mpi_runtime.tune.study.events import Event, Moved, Reported
 from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import Config
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.json_values import encoder, written
 
@@ -41,7 +41,7 @@ class Line(msgspec.Struct, array_like=True):
     event: Event
     states: dict[str, str]
     """The new states of trials."""
-    configs: dict[str, Any]
+    configs: Config
     """The configurations of new trials."""
 
 
@@ -75,7 +75,7 @@ def exists(directory: Path) -> bool:
     return bool(segments.paths(directory))
 
 
-def header_of(name: str, study: Study) -> dict[str, Any]:
+def header_of(name: str, study: Study) -> Config:
     """The header of an experiment with a trainable of this name: what those who look at it must know."""
     return {
         "name": name,
@@ -87,13 +87,13 @@ def header_of(name: str, study: Study) -> dict[str, Any]:
     }
 
 
-def header(directory: Path) -> dict[str, Any]:
+def header(directory: Path) -> Config:
     """The header of the last run that has one, as `header_of` makes it; or nothing."""
     for path in reversed(_paths(directory)):
         with open(path, "rb") as file:
             for _, body in segments.read(file, segments.Damage()):
                 if isinstance(body, Noted) and body.kind == HEADER:
-                    return msgspec.msgpack.decode(body.data, type=dict[str, Any])
+                    return msgspec.msgpack.decode(body.data, type=Config)
     return {}
 
 
@@ -119,7 +119,7 @@ def unwritable(error: OSError, directory: Path) -> OSError:
 class StudyLog:
     """Writes the lines of one run."""
 
-    def __init__(self, directory: Path, first: int, header: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, first: int, header: Config) -> None:
         """Claim the experiment, and begin a segment with its header. `first` is the number of its first line."""
         self._number = first
         self._doomed: list[Callable[[], None]] = []
@@ -129,7 +129,7 @@ class StudyLog:
             raise unwritable(error, directory) from error
         self._synced_s = time.monotonic()
 
-    def _begin(self, directory: Path, header: dict[str, Any]) -> None:
+    def _begin(self, directory: Path, header: Config) -> None:
         private.make_directory(directory)
         job = f"{os.path.basename(sys.argv[0])}, process {os.getpid()} on {socket.gethostname()}"
         self._claim = Claim(directory, job)
@@ -141,7 +141,7 @@ class StudyLog:
             self._claim.release()
             raise
 
-    def add(self, now: float, event: Event, states: dict[str, str], configs: dict[str, Any]) -> None:
+    def add(self, now: float, event: Event, states: dict[str, str], configs: Config) -> None:
         """Write a line. It survives the end of this process at once, and that of the host after a second."""
         known = {trial_id: written(config) for trial_id, config in configs.items()}
         data = encoder.encode(Line(self._number, now, event, states, known))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 
@@ -37,7 +36,7 @@ def _settle(study: Study, line: study_log.Line, trial_id: str) -> None:
         study.handle(Ended(trial_id), line.now)
 
 
-def check_config(study: Study, trial_id: str, config: Any) -> None:
+def check_config(study: Study, trial_id: str, config: object) -> None:
     """Raise JournalError unless a trial has its configuration of the earlier run."""
     trial = study.trials.get(trial_id)
     if trial is None or not _is_same(trial.config, config):
@@ -48,7 +47,7 @@ def check_config(study: Study, trial_id: str, config: Any) -> None:
         )
 
 
-def _is_same(value: Any, known: Any) -> bool:
+def _is_same(value: object, known: object) -> bool:
     """Whether this is the value that was written. The order of a set differs in each process."""
     if isinstance(value, Mapping) and isinstance(known, dict) and len(value) == len(known):
         names = written(dict.fromkeys(value)) == written(dict.fromkeys(known))
@@ -61,7 +60,7 @@ def _is_same(value: Any, known: Any) -> bool:
     return _without_ids(new) == _without_ids(old)
 
 
-def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def difference(old: Mapping[str, object], new: Mapping[str, object]) -> str:
     """The difference between two spaces; empty if there is none. References to objects and actors are equal."""
     if old.keys() != new.keys():
         return f"it has {sorted(old)}, and this one {sorted(new)}"
@@ -71,7 +70,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ""
 
 
-def _without_ids(value: Any) -> str:
+def _without_ids(value: object) -> str:
     """A value as text, without the ids of references and the addresses of objects."""
     return ADDRESS.sub("", re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value)))
 

@@ -15,7 +15,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 
@@ -38,7 +37,7 @@ from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Event
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Config, Trial
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.runner import RunSettings
@@ -55,7 +54,7 @@ WARN_S = 120.0
 class Made:
     """The definition of an experiment: the content of its file."""
 
-    space: dict[str, Any]
+    space: Config
     tune: TuneConfig
     run: RunConfig
     trainable: Prepared
@@ -78,9 +77,9 @@ class Tuner:
 
     def __init__(
         self,
-        trainable: Any,
+        trainable: object,
         *,
-        param_space: Mapping[str, Any] | None = None,
+        param_space: Mapping[str, object] | None = None,
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> None:
@@ -102,11 +101,9 @@ class Tuner:
         if not isinstance(param_space, Mapping | None):
             raise TypeError(f"param_space must be a dictionary of values and domains by name, not {param_space!r}")
         self._space = dict(param_space or {})
-        if not self._prepared.is_class:
+        if self._prepared.as_class is None:
             self._run.checkpoint_config.check_function()
-        for callback in self._run.callbacks:
-            if not isinstance(callback, Callback):
-                raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
+        self._callbacks = [_checked(callback) for callback in self._run.callbacks]
         try:
             copy.deepcopy(self._space)
         except TypeError as error:
@@ -130,9 +127,9 @@ class Tuner:
     def restore(
         cls,
         path: str | os.PathLike[str],
-        trainable: Any = None,
+        trainable: object = None,
         *,
-        param_space: Mapping[str, Any] | None = None,
+        param_space: Mapping[str, object] | None = None,
         resume_unfinished: bool = True,
         resume_errored: bool = False,
         restart_errored: bool = False,
@@ -236,7 +233,7 @@ class Tuner:
 
     def _drive(self, study: Study, log: study_log.StudyLog, passed: float, slots: int) -> None:
         run = self._run
-        callbacks = [*run.callbacks, *(LOGGERS[name]() for name in run.files)]
+        callbacks = [*self._callbacks, *(LOGGERS[name]() for name in run.files)]
         callbacks += shown_by(run.progress_reporter, run.verbose)
         if isinstance(run.stop, Mapping):
             callbacks.append(StopKeyWarning(run.stop))
@@ -270,8 +267,8 @@ class Tuner:
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
         saves = checkpoints.checkpoint_at_end
         if saves is None:
-            target = self._prepared.target
-            saves = self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
+            cls = self._prepared.as_class
+            saves = cls is not None and cls.save_checkpoint is not Trainable.save_checkpoint
         # What memory loses is lost for good: of those that a score ranks, also the best of hours ago.
         persist_s = checkpoints.persist_s if checkpoints.checkpoint_score_attribute is None else 0.0
         settings = RunSettings(config.seed, config.reuse_actors is True, persist_s, frequency, saves)
@@ -312,7 +309,7 @@ class Tuner:
     def _slots(self) -> int:
         wanted = self._prepared.resources
         nodes = [node for node in mpi_runtime.nodes() if node["Alive"]]
-        if callable(wanted) or (wanted is None and self._prepared.is_class):
+        if callable(wanted) or (wanted is None and self._prepared.as_class is not None):
             return max(1, sum(int(node["Resources"].get("CPU", 1)) for node in nodes))
         return slots_for(self._prepared.request({}), nodes)
 
@@ -349,6 +346,12 @@ class Tuner:
         replace_file(os.fspath(self._home / FILE), data)
 
 
+def _checked(callback: object) -> Callback:
+    if not isinstance(callback, Callback):
+        raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
+    return callback
+
+
 def _made(directory: Path) -> Made:
     """The definition of the experiment in a directory. PermissionError: loading it could run another user's code."""
     private.check(directory)
@@ -356,7 +359,7 @@ def _made(directory: Path) -> Made:
     return made
 
 
-def _culprit(parts: Mapping[str, Any]) -> str:
+def _culprit(parts: Mapping[str, object]) -> str:
     """The first of these that cannot be serialised, with the error."""
     for name, value in parts.items():
         try:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.trial import Trial, check_goal
+from mpi_runtime.tune.trial import Config, Trial, check_goal
 
 CONTINUE = "CONTINUE"
 STOP = "STOP"
@@ -22,7 +21,7 @@ class Exploit:
     """Continue from the last checkpoint of another trial, with a new configuration."""
 
     source: Trial
-    config: dict[str, Any]
+    config: Config
 
 
 Verdict = str | Exploit

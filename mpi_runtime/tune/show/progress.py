@@ -8,7 +8,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from mpi_runtime.core import published
 from mpi_runtime.errors.frames import in_utf8
@@ -16,8 +16,12 @@ from mpi_runtime.show.numbers import plural
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial, flat, has_value, text
+from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import OF_EACH_REPORT, Report, Trial, flat, has_value, text
 from mpi_runtime.tune.unsupported import advised
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 LINE_S = 10.0
 TABLE_S = 0.5
@@ -25,6 +29,18 @@ ROWS = 20
 """The most rows of a table."""
 METRICS_MAX = 4
 STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
+
+
+@runtime_checkable
+class Running(Protocol):
+    """What runs an experiment."""
+
+    study: Study
+    where: dict[str, tuple[str, int]]
+    """The host and process of trials."""
+
+    def now(self) -> float:
+        """The seconds that the experiment has run."""
 
 
 @published("mpi_runtime.tune")
@@ -51,29 +67,29 @@ class ProgressReporter(Callback):
         self._every_s = self.every_s if max_report_frequency is None else max_report_frequency
         self._live: dict[str, Trial] = {}
         """Trials that have started and not ended."""
-        self._driver: Any = None
         self._shown_s = 0.0
 
-    def setup(self, *args: Any, **info: Any) -> None:
-        self._driver = info.get("driver")
-        self._path = info.get("path", "")
+    def setup(self, *args: object, path: str = "", **info: object) -> None:
+        driver = info["driver"]
+        assert isinstance(driver, Running)
+        self._driver, self._path = driver, path
         self._shown_s = time.monotonic()
 
-    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         self._live[trial.trial_id] = trial
 
-    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         self._live.pop(trial.trial_id, None)
 
     on_trial_error = on_trial_complete
 
-    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
         now = time.monotonic()
         if now - self._shown_s >= self._every_s:
             self._shown_s = now
             self.show(False)
 
-    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
         self.show(True)
 
     def show(self, is_end: bool) -> None:
@@ -90,7 +106,7 @@ class ProgressReporter(Callback):
         of = f"{known} of {study.most} trials" if has_more else plural(known, "trial")
         text = f"{of} after {self._driver.now():.0f} s: {words or 'none'}"
         if best is not None:
-            text += f"; best {study.metric} {_short(best.best_result.get(study.metric))} in trial {best.trial_id}"
+            text += f"; best {study.metric} {_short(best.best_result.get(str(study.metric)))} in trial {best.trial_id}"
         if (left := remaining_of(study, self._driver.now())) is not None:
             text += f"; {left}, {left.basis}" if left.how == "at most" else f"; {left}"
         return text
@@ -115,7 +131,7 @@ class ProgressReporter(Callback):
         head = ["trial", "status", "runs on", "reports", "seconds", *parameters, *metrics]
         rows = []
         for trial in chosen:
-            host, pid = self._driver.where.get(trial.trial_id, ("", ""))
+            host, pid = self._driver.where.get(trial.trial_id, ("", 0))
             where = f"{host}:{pid}" if host and trial.status == Trial.RUNNING else ""
             row = [f"{trial.trial_id}{' *' if trial is best else ''}", trial.status, where, str(trial.iteration)]
             row += [f"{trial.time_total_s:.1f}", *(_short(trial.config.get(name)) for name in parameters)]
@@ -141,7 +157,7 @@ class CLIReporter(ProgressReporter):
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
-        self._live_table: Any = None
+        self._live_table: Live | None = None
         if sys.stdout.isatty():
             try:
                 from rich.live import Live
@@ -156,11 +172,11 @@ class CLIReporter(ProgressReporter):
         if self._live_table is None:
             print(self.summary(), flush=True)
         else:
-            self._draw(is_end)
+            self._draw(self._live_table, is_end)
         if is_end:
             print(f"results: {self._path}", flush=True)
 
-    def _draw(self, is_end: bool) -> None:
+    def _draw(self, live: Live, is_end: bool) -> None:
         from rich.console import Group
         from rich.markup import escape
         from rich.table import Table
@@ -171,10 +187,10 @@ class CLIReporter(ProgressReporter):
             table.add_row(*map(escape, row))
         if not self._is_open:
             self._is_open = True
-            self._live_table.start()
-        self._live_table.update(Group(table, escape(self.summary())), refresh=True)
+            live.start()
+        live.update(Group(table, escape(self.summary())), refresh=True)
         if is_end:
-            self._live_table.stop()
+            live.stop()
 
 
 @published("mpi_runtime.tune")
@@ -201,11 +217,11 @@ class JupyterNotebookReporter(ProgressReporter):
 class StopKeyWarning(Callback):
     """Warns if the first report lacks a key of `RunConfig(stop={...})`: the condition may never be met."""
 
-    def __init__(self, stop: Mapping[str, Any]) -> None:
+    def __init__(self, stop: Mapping[str, object]) -> None:
         self._keys = list(flat(stop))
 
     def on_trial_result(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: Report, **info: object
     ) -> None:
         keys, self._keys = self._keys, []
         if missing := [key for key in keys if not has_value(result, key)]:
@@ -216,7 +232,7 @@ class StopKeyWarning(Callback):
             )
 
 
-def shown_by(reporter: Any, verbose: int) -> list[Callback]:
+def shown_by(reporter: object, verbose: int) -> list[Callback]:
     """The reporters of an experiment."""
     if reporter is not None:
         if not isinstance(reporter, Callback):
@@ -229,7 +245,7 @@ def shown_by(reporter: Any, verbose: int) -> list[Callback]:
     return [JupyterNotebookReporter() if shell is not None and hasattr(shell, "kernel") else CLIReporter()]
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     try:
         return f"{value:.5g}" if isinstance(value, float) else "" if value is None else in_utf8(str(value)[:20])
     except Exception:  # code of its class

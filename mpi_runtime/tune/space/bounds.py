@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeVar
+
+N = TypeVar("N", int, float)
 
 
-def _check_numbers(name: str, *values: Any) -> None:
+def _check_numbers(name: str, *values: float) -> None:
     """Check that these bounds, steps or deviations of a domain are numbers."""
-    value: Any = None
+    value: float | None = None
     try:
         for value in values:
             math.isnan(value)  # it takes the numbers of any library, and no text
@@ -18,7 +20,7 @@ def _check_numbers(name: str, *values: Any) -> None:
         raise ValueError(f"{name}: a number is too large; each must fit into a float") from None
 
 
-def ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
+def ordered(name: str, lower: N, upper: N) -> tuple[N, N]:
     """Check the bounds of a domain, and return them."""
     _check_numbers(name, lower, upper)
     if not lower < upper:
@@ -28,7 +30,7 @@ def ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
     return lower, upper
 
 
-def positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]:
+def positive(name: str, lower: N, upper: N, base: float) -> tuple[N, N]:
     """Check the bounds of a domain of logarithms, and return them."""
     _check_numbers(name, lower, upper, base)
     if not lower > 0:
@@ -46,7 +48,7 @@ def spread(name: str, mean: float, sd: float) -> tuple[float, float]:
     return mean, sd
 
 
-def step(name: str, q: Any, *bounds: float) -> Any:
+def step(name: str, q: N, *bounds: float) -> N:
     """Check the step of a domain, of which its bounds must be multiples, and return it."""
     _check_numbers(name, q)
     if not 0 < q < math.inf:

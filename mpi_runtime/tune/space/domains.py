@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mpi_runtime.core import published
 from mpi_runtime.tune.space import bounds, samplers
 
 Rng = np.random.Generator
+T = TypeVar("T")
 
 
 @published("mpi_runtime.tune")
@@ -24,17 +25,17 @@ class Domain:
     Domains are not frozen, since FLAML adds attributes to them.
     """
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> object:
         """Draw a value. `config` has the values of the trial that are known so far."""
         raise NotImplementedError
 
-    def sample(self, config: Mapping[str, Any] | None = None, size: int = 1, random_state: Any = None) -> Any:
+    def sample(self, config: Mapping[str, object] | None = None, size: int = 1, random_state: object = None) -> Any:
         """Draw a value, or a list of `size` values. `random_state`: a seed, or a generator of numpy of either kind."""
         rng = samplers.generator_of(random_state)
         values = [self.draw(rng, config or {}) for _ in range(size)]
         return values[0] if size == 1 else values
 
-    def is_valid(self, value: Any) -> bool:
+    def is_valid(self, value: object) -> bool:
         """Whether a value is between the bounds, or one of the values."""
         return bool(self.lower <= value <= self.upper)  # type: ignore[attr-defined]
 
@@ -68,7 +69,7 @@ class Float(Domain):
     log: bool = False
     q: float | None = None
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> float:
         if self.log:
             value = math.exp(rng.uniform(math.log(self.lower), math.log(self.upper)))
         else:
@@ -103,7 +104,7 @@ class Normal(Domain):
     sd: float
     q: float | None = None
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> float:
         value = float(rng.normal(self.mean, self.sd))
         return value if self.q is None else round(value / self.q) * self.q
 
@@ -116,7 +117,7 @@ class Normal(Domain):
         """The same, in multiples of `q`."""
         return replace(self, q=bounds.step("quantized", q))
 
-    def is_valid(self, value: Any) -> bool:
+    def is_valid(self, value: object) -> bool:
         return True
 
 
@@ -143,7 +144,7 @@ class Integer(Domain):
         """The highest value."""
         return self.upper - 1 if self.q == 1 else self.upper // self.q * self.q
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> int:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> int:
         low, high = self.first // self.q, self.last // self.q
         if self.log:
             number = int(math.exp(rng.uniform(math.log(low), math.log(high + 1))))
@@ -169,22 +170,22 @@ class Integer(Domain):
 class Categorical(Domain):
     """One of some values, all equally likely."""
 
-    categories: Sequence[Any]
+    categories: Sequence[object]
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> object:
         return self.categories[int(rng.integers(len(self.categories)))]
 
     def uniform(self) -> Categorical:
         """The same: all values are equally likely."""
         return self
 
-    def is_valid(self, value: Any) -> bool:
+    def is_valid(self, value: object) -> bool:
         return value in self.categories
 
     def __len__(self) -> int:
         return len(self.categories)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         return self.categories[index]
 
 
@@ -193,7 +194,7 @@ class Categorical(Domain):
 class Function(Domain):
     """The result of a function of nothing, or of the values of the trial that are known so far."""
 
-    func: Callable[..., Any]
+    func: Callable[..., object]
 
     def __post_init__(self) -> None:
         if not callable(self.func) or not (_takes(self.func, None) or _takes(self.func)):
@@ -201,10 +202,10 @@ class Function(Domain):
                 f"sample_from() needs a function of nothing, or of the values of the trial, not {self.func!r}"
             )
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> object:
         return self.func(config) if _takes(self.func, None) else self.func()
 
-    def is_valid(self, value: Any) -> bool:
+    def is_valid(self, value: object) -> bool:
         return True
 
 
@@ -312,7 +313,7 @@ def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
 
 
 @published("mpi_runtime.tune")
-def choice(categories: Iterable[Any]) -> Categorical:
+def choice(categories: Iterable[object]) -> Categorical:
     """One of these values. A value may itself be a space: it is drawn from only if it is chosen.
 
     Raises:
@@ -325,7 +326,7 @@ def choice(categories: Iterable[Any]) -> Categorical:
 
 
 @published("mpi_runtime.tune")
-def sample_from(func: Callable[..., Any]) -> Function:
+def sample_from(func: Callable[..., object]) -> Function:
     """The result of `func`, called for each trial.
 
     Args:
@@ -339,7 +340,7 @@ def sample_from(func: Callable[..., Any]) -> Function:
 
 
 @published("mpi_runtime.tune")
-def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
+def grid_search(values: Iterable[T]) -> dict[str, list[T]]:
     """Each of these values, with each combination of the other grids of the space.
 
     Raises:
@@ -351,7 +352,7 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     return {"grid_search": grid}
 
 
-def _takes(func: Callable[..., Any], *args: Any) -> bool:
+def _takes(func: Callable[..., object], *args: object) -> bool:
     try:
         inspect.signature(func).bind(*args)
     except TypeError:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import TrialScheduler
 from mpi_runtime.tune.search.base import Searcher
-from mpi_runtime.tune.study.stoppers import Stopper
+from mpi_runtime.tune.study.stoppers import Stop
+from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.unsupported import advised
 
 
@@ -37,7 +38,7 @@ class TuneConfig:
     reuse_actors: bool | None = None
     """True: an object of a class serves one trial after another, if its `reset_config` agrees. None: each trial has an
     object of its own, in a process that other trials have used. False: in a process of its own."""
-    trial_name_creator: Callable[[Any], str] | None = None
+    trial_name_creator: Callable[[Trial], str] | None = None
     """Makes the name of a trial from the trial; None: its id."""
     seed: int = 0
     """Of all random numbers. Those of a trial depend on the seed and its number alone."""
@@ -108,7 +109,7 @@ class CheckpointConfig:
 class RunConfig:
     """How an experiment runs."""
 
-    stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None = None
+    stop: Stop = None
     """Ends trials: a dictionary of reported values (reaching one of them suffices), a function of trial id and report,
     a `Stopper`, or a list of them."""
     failure_config: FailureConfig = field(default_factory=FailureConfig)
@@ -120,9 +121,9 @@ class RunConfig:
     """The parent directory, on a file system that all hosts share; None: `~/tune_results`."""
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
     """Which checkpoints are kept."""
-    callbacks: Sequence[Any] = ()
+    callbacks: Sequence[object] = ()
     """Receive events, for example loggers."""
-    progress_reporter: Any = None
+    progress_reporter: object = None
     """Shows the progress; None: a table in a terminal or a notebook, lines elsewhere."""
     verbose: int = 1
     """0: shows nothing."""

@@ -10,16 +10,27 @@ from datetime import timedelta
 from typing import Any
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.trial import ReportError, as_number, flat, has_value, required, sign_of, text, value_in
+from mpi_runtime.tune.trial import (
+    Config,
+    Report,
+    ReportError,
+    as_number,
+    flat,
+    has_value,
+    required,
+    sign_of,
+    text,
+    value_in,
+)
 
-Result = Mapping[str, Any]
+Result = Mapping[str, object]
 
 
 @published("mpi_runtime.tune")
 class Stopper:
     """Ends trials. Subclass it for conditions of your own."""
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         """Whether the trial that has reported this ends."""
         raise NotImplementedError
 
@@ -32,10 +43,10 @@ class Stopper:
 class FunctionStopper(Stopper):
     """Ends a trial when a function of its id and its report returns True."""
 
-    def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
+    def __init__(self, function: Callable[[str, Config], bool]) -> None:
         self._function = function
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         return bool(self._function(trial_id, result))
 
 
@@ -47,7 +58,7 @@ class MaximumIterationStopper(Stopper):
         """End each trial at its report `max_iter`."""
         self._max = max_iter
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         return bool(result["training_iteration"] >= self._max)
 
 
@@ -85,7 +96,7 @@ class TrialPlateauStopper(Stopper):
         self._values: dict[str, deque[float]] = {}
         self._counts: dict[str, int] = {}
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         value = _value(self._metric, trial_id, result)
         values = self._values.setdefault(trial_id, deque(maxlen=self._length))
         values.append(value)
@@ -119,7 +130,7 @@ class ExperimentPlateauStopper(Stopper):
         self._best: list[float] = []
         self._waited = 0
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         """Note a value. A plateau ends all trials."""
         value = _value(self._metric, trial_id, result)
         if not math.isnan(value):
@@ -146,7 +157,7 @@ class TimeLimit(Stopper):
             raise ValueError(f"timeout must be a number of seconds, 0 or more, or a timedelta, not {timeout!r}")
         self.timeout_s = float(seconds)
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         return False
 
 
@@ -157,7 +168,7 @@ class CombinedStopper(Stopper):
     def __init__(self, *stoppers: Stopper) -> None:
         self.stoppers = stoppers
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         return any(
             [stopper(trial_id, result) for stopper in self.stoppers]
         )  # a list: each of them receives each report
@@ -171,8 +182,12 @@ class NoopStopper(CombinedStopper):
     """Ends nothing."""
 
 
+Stop = Stopper | Sequence[Stopper] | Mapping[str, object] | Callable[[str, Report], bool] | None
+"""What ends trials, as its user states it."""
+
+
 def as_stopper(
-    stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None,
+    stop: Stop,
 ) -> Stopper:
     """`stop` of a `RunConfig` as a stopper."""
     if stop is None:
@@ -207,7 +222,7 @@ def ends_all(stopper: Stopper) -> bool:
     return not isinstance(stopper, TimeLimit) and stopper.stop_all()
 
 
-def _check(std: Any, **counts: tuple[Any, int]) -> None:
+def _check(std: object, **counts: tuple[object, int]) -> None:
     """Raise ValueError unless the deviation is a number, 0 or more, and each count a whole one, at least its second."""
     for name, (value, least) in counts.items():
         if not isinstance(value, int) or value < least:
