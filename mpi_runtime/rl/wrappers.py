@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from mpi_runtime.errors.optional import load
+from mpi_runtime.rl.envs import Env
 
 
-def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = True, clip_reward: bool = True) -> Any:
+def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = True, clip_reward: bool = True) -> Env:
     """Make an Atari game as DQN saw it: Mnih et al., 2015, "Human-level control", methods.
 
     Frames of 84 x 84, the maximum of two, each action for four frames, up to 30 no-ops at the start, the last four
@@ -36,7 +37,7 @@ def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = Tru
     return gymnasium.wrappers.FrameStackObservation(made, 4)
 
 
-def EpisodicLife(env: Any) -> Any:  # used like a class
+def EpisodicLife(env: Env) -> Env:  # used like a class
     """Wrap an Atari game so that a lost life ends an episode; the game itself is reset only when it is over."""
     import gymnasium
 
@@ -44,7 +45,7 @@ def EpisodicLife(env: Any) -> Any:  # used like a class
         lives = 0
         is_over = True
 
-        def reset(self, **keywords: Any) -> Any:
+        def reset(self, **keywords: object) -> Any:
             if self.is_over or keywords.get("seed") is not None:
                 found = self.env.reset(**keywords)
             else:
@@ -53,7 +54,7 @@ def EpisodicLife(env: Any) -> Any:  # used like a class
             self.is_over, self.lives = False, self.env.unwrapped.ale.lives()
             return found
 
-        def step(self, action: Any) -> Any:
+        def step(self, action: object) -> Any:
             observation, reward, terminated, truncated, info = self.env.step(action)
             self.is_over = terminated or truncated
             lives = self.env.unwrapped.ale.lives()
