@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, TypedDict, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import cloudpickle
 import numpy as np
 
+from mpi_runtime.rl.checkpoints import FORMAT, CheckpointError, Content, Learned, State, read
 from mpi_runtime.rl.envs import Env, Maker, maker, spaces
 from mpi_runtime.rl.parameters import Common, Given, checked
 from mpi_runtime.rl.parts.episodes import Episodes, Fragment
@@ -30,35 +31,6 @@ from mpi_runtime.show.writing import replace_file
 
 Result = dict[str, Any]
 """The results of an iteration, with RLlib's keys."""
-Learned = dict[str, Any]
-"""The state of what learns, by the names of `saves`, without tensors."""
-FORMAT = 1
-"""Of checkpoint files."""
-
-
-class State(TypedDict):
-    """Everything that further training depends on."""
-
-    own: dict[str, object]
-    """Counters and moments, by the names of attributes."""
-    episodes: Episodes
-    rng: Mapping[str, Any]
-    """Of the generator of actions."""
-    learner: Learned
-    samplers: list[bytes | None]
-
-
-class Content(TypedDict):
-    """A checkpoint file."""
-
-    format: int
-    algorithm: str
-    maker: Maker
-    parameters: Given
-    net: NetSpec
-    state: State
-
-
 Self = TypeVar("Self", bound="Algorithm")
 OTHERS = {
     "discrete": "PPO, A2C, A3C, DQN, ApeX and ES",
@@ -66,10 +38,6 @@ OTHERS = {
     "box": "PPO, A2C, A3C, SAC and ES",
 }
 """The algorithms that fit each kind of actions."""
-
-
-class CheckpointError(ValueError):
-    """A checkpoint belongs to another algorithm or other spaces, or cannot be read. The message has all differences."""
 
 
 class Algorithm:
@@ -404,22 +372,3 @@ def line(result: Result) -> str:
         f"iteration {result['training_iteration']}: {result['timesteps_total']} steps, {result['steps_per_s']:.0f}/s, "
         f"return {result['episode_reward_mean']:.1f}, {share:.0%} sampling; {info}"
     )
-
-
-def read(path: str | os.PathLike[str]) -> Content:
-    """Return the content of a checkpoint: a file, or a directory that has one file named `checkpoint-...`."""
-    file = Path(path).expanduser()
-    if file.is_dir():
-        inside = sorted(one for one in file.glob("checkpoint-*") if one.suffix != ".part")  # of a save that was killed
-        if len(inside) != 1:
-            raise CheckpointError(f"{file} is a directory without a single checkpoint-* in it: name the file")
-        file = inside[0]
-    try:
-        content: Content = cloudpickle.loads(file.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"no checkpoint can be read: {error}") from error
-    except Exception as error:  # whatever unpickling some other file raises
-        raise CheckpointError(f"{file} is not a checkpoint of mpi_runtime.rl: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CheckpointError(f"{file} is not a checkpoint of mpi_runtime.rl, or has another format than {FORMAT}")
-    return content

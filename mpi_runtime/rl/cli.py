@@ -18,7 +18,8 @@ import mpi_runtime
 from mpi_runtime.config import environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.rl import results as files
-from mpi_runtime.rl.algorithm import Algorithm, CheckpointError
+from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.checkpoints import CheckpointError
 from mpi_runtime.rl.config import ALGORITHMS, algorithm_named, load
 from mpi_runtime.rl.envs import EnvError
 from mpi_runtime.rl.evaluation import evaluate

@@ -6,7 +6,8 @@ import os
 from functools import partial
 from importlib import import_module
 
-from mpi_runtime.rl.algorithm import Algorithm, CheckpointError, read
+from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.checkpoints import CheckpointError, read
 from mpi_runtime.rl.envs import Env, EnvConfig
 from mpi_runtime.rl.parameters import Given
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 import mpi_runtime
-from mpi_runtime.rl.algorithm import Algorithm, Learned
+from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.checkpoints import Learned
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.nets_numpy import mlps, most_probable
 from mpi_runtime.rl.parts.normalise import Moments

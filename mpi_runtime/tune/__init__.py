@@ -2,20 +2,25 @@
 
     from mpi_runtime import tune
 
-`Tuner` runs trials as tasks, `tune.simulate` runs an experiment in virtual time. All decisions are in `study/`, a state
-machine without a clock: the driver in `experiment/` sends it events and performs its orders.
+`Tuner` runs trials as tasks, `tune.simulate` runs an experiment in virtual time. Three rooms share the work:
+
+- `study/` decides, and does nothing itself. It is a state machine without a clock: events in, orders out.
+- `experiment/` is the program that called `fit`. It sends events to a study, performs its orders, and writes files.
+- `trials/` is what runs a single trial, in the process of its task, and what the two sides send each other.
+
+All three know a trial by the record in `trial.py`. The modules:
 
 - `cli.py`: the verb `tune`: lists, shows and resumes experiments
 - `extend.py`: what `train` uses, beside the public names
-- `experiment/`: runs experiments: `Tuner`, the driver, the journal, results
+- `experiment/`: runs experiments: `Tuner`, the driver, the journal, kept checkpoints, results
 - `integration/`: callbacks for other libraries: XGBoost, LightGBM, Lightning, MLflow, Weights & Biases
 - `show/`: progress, files of trials, plots, the page of an experiment
-- `trials/`: one trial in its process: `report`, checkpoints, the trainable
-- `study/`: the decisions of an experiment
+- `trials/`: one trial in its process: the trainable, its resources, `report`, checkpoints
+- `study/`: the decisions of an experiment: its settings, stoppers, events and orders
 - `schedulers/`: schedulers of trials: ASHA, HyperBand, PBT and others
 - `search/`: searchers: grids and random numbers, BOHB, other libraries
 - `space/`: spaces of parameters
-- `trial.py`: one trial: its state, and the moves that are allowed
+- `trial.py`: the record of one trial: its state, and the moves that are allowed; reading reports
 - `unsupported.py`: arguments of Ray that are not here, each with what to do instead
 """
 

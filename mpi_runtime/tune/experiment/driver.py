@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mpi_runtime
-import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
 from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.errors.remote import to_bytes
 from mpi_runtime.show import log
 from mpi_runtime.show.writing import is_full
+from mpi_runtime.tune.experiment import journal
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.experiment.trial_calls import Run, TrialFunctions
 from mpi_runtime.tune.study import events
@@ -36,7 +37,6 @@ from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial, TuneError
 from mpi_runtime.tune.trials.bundles import GangRequest
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.reporting import TrialStart
 from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared
@@ -71,7 +71,7 @@ class Plan:
 class Driver:
     """Drives one study to its end."""
 
-    def __init__(self, study: Study, plan: Plan, log: study_log.StudyLog, started: float) -> None:
+    def __init__(self, study: Study, plan: Plan, log: journal.Journal, started: float) -> None:
         """Drive a study. `started`: its seconds in earlier runs."""
         self.study = study
         self._plan = plan

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
+from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import Watched
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, flat, has_value, number_in, score_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.unsupported import advised
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Result:
             ValueError: the experiment has no such trial, or has several.
         """
         place = Path(path).expanduser().resolve()
-        is_whole = study_log.exists(place)
+        is_whole = journal.exists(place)
         seen = Watched(place if is_whole else place.parent)
         known = ", ".join(trial.trial_id for trial in seen)
         if is_whole and len(seen) != 1:

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import cloudpickle
 
-import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import JournalError
+from mpi_runtime.tune.experiment import journal
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.study.events import Ended, Event, Fail, Moved, Revived, Sized
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ADDRESS, Trial
 from mpi_runtime.tune.trials.json_values import written
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
 
-def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
+def replayed(study: Study, directory: Path) -> Iterator[journal.Line]:
     """Send a study the events of earlier runs, and yield the line of each after that."""
-    for line in study_log.read(directory):
+    for line in journal.read(directory):
         if line.number == 0 and isinstance(line.event, Sized):
             study.slots = line.event.slots
             study.begin(line.now)
@@ -30,7 +30,7 @@ def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
         yield line
 
 
-def _settle(study: Study, line: study_log.Line, trial_id: str) -> None:
+def _settle(study: Study, line: journal.Line, trial_id: str) -> None:
     """End a trial as an earlier version has, which judged reported objects that are text in the journal."""
     if line.states.get(trial_id) == Trial.TERMINATED:
         study.handle(Ended(trial_id), line.now)

@@ -20,7 +20,6 @@ import cloudpickle
 
 import mpi_runtime
 import mpi_runtime.tune.experiment.driver as study_driver
-import mpi_runtime.tune.experiment.log as study_log
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
 from mpi_runtime.core import published
@@ -29,7 +28,9 @@ from mpi_runtime.extend import first_version
 from mpi_runtime.files import private
 from mpi_runtime.show import log
 from mpi_runtime.show.writing import make_new_directory, replace_file
+from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.by_name import with_objects
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
@@ -39,7 +40,6 @@ from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Config, Trial
 from mpi_runtime.tune.trials.bundles import slots_for
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
 
@@ -213,7 +213,7 @@ class Tuner:
             self._directory = self._made_directory()
             self._prefix = f"{os.urandom(3).hex()[:5]}_"  # people name trainings and files by the ids of trials
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
-        log = study_log.StudyLog(self._directory, self._lines, study_log.header_of(self._prepared.name, study))
+        log = journal.Journal(self._directory, self._lines, journal.header_of(self._prepared.name, study))
         try:
             if is_new:
                 self._write()
@@ -231,7 +231,7 @@ class Tuner:
         assert self._directory is not None
         return self._directory
 
-    def _drive(self, study: Study, log: study_log.StudyLog, passed: float, slots: int) -> None:
+    def _drive(self, study: Study, log: journal.Journal, passed: float, slots: int) -> None:
         run = self._run
         callbacks = [*self._callbacks, *(LOGGERS[name]() for name in run.files)]
         callbacks += shown_by(run.progress_reporter, run.verbose)
@@ -322,7 +322,7 @@ class Tuner:
                 directory = make_new_directory(wanted, 0o700)  # others may begin in the same second
             private.make_directory(directory)
         except OSError as error:
-            raise study_log.unwritable(error, directory) from error
+            raise journal.unwritable(error, directory) from error
         if is_taken:
             text = (
                 f"There is an experiment in {wanted} already, so this one is in {directory}. To continue the earlier "
