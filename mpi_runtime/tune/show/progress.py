@@ -70,9 +70,10 @@ class ProgressReporter(Callback):
         self._shown_s = 0.0
 
     def setup(self, *args: object, path: str = "", **info: object) -> None:
-        driver = info["driver"]
-        assert isinstance(driver, Running)
-        self._driver, self._path = driver, path
+        driver = info.get("driver")
+        if isinstance(driver, Running):
+            self._driver = driver
+        self._path = path
         self._shown_s = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
