@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
-import cloudpickle
-
+from mpi_runtime.extend import first_version
 from mpi_runtime.rl.envs import Maker
 from mpi_runtime.rl.parameters import Given
 from mpi_runtime.rl.parts.episodes import Episodes
@@ -56,7 +55,7 @@ def read(path: str | os.PathLike[str]) -> Content:
             raise CheckpointError(f"{file} is a directory without a single checkpoint-* in it: name the file")
         file = inside[0]
     try:
-        content: Content = cloudpickle.loads(file.read_bytes())
+        content: Content = first_version.loads(file.read_bytes())
     except OSError as error:
         raise CheckpointError(f"no checkpoint can be read: {error}") from error
     except Exception as error:  # whatever unpickling some other file raises

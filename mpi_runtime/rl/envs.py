@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.rl.parts.spaces import Actions, Observation, Observations, actions_of, observations_of
 from mpi_runtime.rl.parts.weights import Array
@@ -332,6 +333,7 @@ class from_old_gym:  # used like a function
             self.env.close()
 
 
+@published("mpi_runtime.rl")
 def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = True, clip_reward: bool = True) -> Env:
     """Make an Atari game as DQN saw it: Mnih et al., 2015, "Human-level control", methods.
 

@@ -34,6 +34,7 @@ mpi_runtime.calls.strategies mpi_runtime.util.scheduling_strategies PlacementGro
 mpi_runtime.client.generators mpi_runtime DynamicObjectRefGenerator ObjectRefGenerator
 mpi_runtime.client.refs mpi_runtime ActorRef ObjectRef adopt weak_actor
 mpi_runtime.client.typed_ids mpi_runtime ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID
+mpi_runtime.rl.wrappers mpi_runtime.rl atari
 mpi_runtime.train.in_trial mpi_runtime.train TuneReportCallback
 mpi_runtime.train.reported mpi_runtime.train ReportedCheckpoint get_all_reported_checkpoints
 mpi_runtime.train.scaling mpi_runtime.train ScalingConfig

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from mpi_runtime import rl
 from mpi_runtime.core.objects import first_version
+from mpi_runtime.rl.checkpoints import read
 from tests.helpers import run_program
 
 HERE = Path(__file__).parent
@@ -88,3 +90,10 @@ def test_no_inner_module_need_stay_for_an_earlier_experiment() -> None:
     own = {one for one in named if one[0].startswith("mpi_runtime")}
     assert len(own) == 22
     assert own <= first_version.FACES.keys()
+
+
+def test_a_checkpoint_may_name_a_module_that_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint"
+    file.write_bytes(b"(dVformat\nI1\nsVmaker\ncmpi_runtime.rl.wrappers\natari\ns.")
+    found: object = read(file)["maker"]
+    assert found is rl.atari
