@@ -7,7 +7,7 @@ A library imports nothing else of the core, so the core can change behind these 
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - amounts as the scheduler counts them: `Request`, `custom_of`, `Pool`, `pool_for`, `fits`
-- values as bytes: `dumps`
+- values as bytes: `dumps`; `first_version.loads` for those on disk
 - options of calls as the scheduler gets them, without a job: `task_spec`
 - files of MPI libraries: `mpi_files`
 - ranks: `detect`, `check_ranks`, `installed_launcher`, `launch_command`, `clear_sessions`, `environment_of_launcher`
@@ -56,6 +56,7 @@ _HOMES = {
     ".core.host.memory_usage": "Memory",
     ".core.host.mpi_files": "",
     ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
+    ".core.objects.first_version": "",
     ".core.objects.serialize": "dumps",
     ".scheduler.protocol.amounts": "Request custom_of",
     ".scheduler.protocol.resources": "Pool fits pool_for",
@@ -67,9 +68,10 @@ __all__ = [
     "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s", "adopt_orphans", "ask",
     "before_results", "blocked", "check_ranks", "check_resources", "check_selector", "child_environment",
     "children", "claimed_processors", "clear_sessions", "custom_of", "descendants", "detect", "die_with_parent",
-    "dumps", "environment_of_launcher", "fits", "future_of", "installed_launcher", "job", "job_or_none",
-    "kill_group", "launch_command", "meets", "member", "mpi_files", "pool_for", "scratch", "send_metrics",
-    "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call", "when_done",
+    "dumps", "environment_of_launcher", "first_version", "fits", "future_of", "installed_launcher", "job",
+    "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files", "pool_for", "scratch",
+    "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call",
+    "when_done",
 ]  # fmt: skip
 
 
@@ -143,6 +145,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.host.mpiexec import check_ranks, installed_launcher, launch_command
     from mpi_runtime.core.host.open_mpi import clear_sessions
     from mpi_runtime.core.host.process_tree import adopt_orphans, children, descendants, die_with_parent, kill_group
+    from mpi_runtime.core.objects import first_version
     from mpi_runtime.core.objects.serialize import dumps
     from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
     from mpi_runtime.scheduler.protocol.resources import Pool, fits, pool_for

@@ -2,7 +2,8 @@
 
 Pickles, and hashes of functions, name a class or function by its module. Some of them lie on disk for months. So what a
 face offers is named by that face (`published`), and its module may move. The face must be loaded when such a thing is
-pickled: cloudpickle takes what it does not find there for a part of the program. `mpi_runtime` itself is always loaded.
+pickled: cloudpickle takes what it does not find there for a part of the program. `mpi_runtime` itself is always loaded,
+and a library's own package with each of its modules. Libraries name what they offer in the same way.
 
 From top to bottom; a module imports its own floor and those below.
 

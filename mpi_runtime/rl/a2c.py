@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mpi_runtime.rl import learner
 from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.nets_torch import Network, log_probabilities
 from mpi_runtime.rl.parameters import Common
-from mpi_runtime.rl.parts.schedules import schedule
+from mpi_runtime.rl.parts.schedules import Rate, schedule
 from mpi_runtime.rl.ppo import Batch, batch_of, normalised
 
 
@@ -22,7 +23,7 @@ from mpi_runtime.rl.ppo import Batch, batch_of, normalised
 class A2CParameters(Common):
     """Parameters of A2C. Defaults are those of Stable-Baselines3."""
 
-    learning_rate: Any = 7e-4
+    learning_rate: Rate = 7e-4
     """As in `Common`."""
     n_steps: int = 5
     """Steps of each environment between two steps of the optimiser."""
@@ -40,7 +41,7 @@ class A2CParameters(Common):
     """Steps of environments in one result of `train`."""
 
 
-def loss_of(network: Network, batch: Batch, p: Any) -> tuple[Any, dict[str, Any]]:
+def loss_of(network: Network, batch: Batch, p: Any) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss of a batch and its parts, as tensors."""
     outputs, values = network.both(batch.obs)
     logp, entropy = log_probabilities(network, outputs, batch.actions)
@@ -68,7 +69,7 @@ class A2C(Algorithm):
         self.rate = schedule("learning_rate", p.learning_rate)
 
     def iterate(self) -> dict[str, float]:
-        p, parts = self.parameters, dict[str, Any]()
+        p, parts = self.parameters, dict[str, Tensor]()
         for _ in self.rounds():
             batch = batch_of(self.sample(p.n_steps), p.gamma, p.gae_lambda, self.device)
             loss, parts = loss_of(self.network, batch, p)

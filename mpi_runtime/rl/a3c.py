@@ -17,6 +17,7 @@ from mpi_runtime.rl import learner
 from mpi_runtime.rl.a2c import A2C, A2CParameters, loss_of
 from mpi_runtime.rl.nets_torch import Network
 from mpi_runtime.rl.parts.episodes import Fragment
+from mpi_runtime.rl.parts.schedules import Rate
 from mpi_runtime.rl.parts.weights import assign, flatten, views
 from mpi_runtime.rl.ppo import batch_of
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
@@ -30,7 +31,7 @@ class A3CParameters(A2CParameters):
     """As in `Common`."""
     n_steps: int = 20
     """Steps of each environment for a gradient; t_max in the paper."""
-    learning_rate: Any = 1e-3
+    learning_rate: Rate = 1e-3
     """As in `Common`."""
 
 

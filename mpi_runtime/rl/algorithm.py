@@ -17,19 +17,20 @@ import cloudpickle
 import numpy as np
 
 from mpi_runtime.files.writing import replace_file
-from mpi_runtime.rl.envs import Maker, maker, spaces
-from mpi_runtime.rl.parameters import Common, checked
+from mpi_runtime.rl.checkpoints import FORMAT, CheckpointError, Content, Learned, State, read
+from mpi_runtime.rl.envs import Env, Maker, maker, spaces
+from mpi_runtime.rl.parameters import Common, Given, checked
 from mpi_runtime.rl.parts.episodes import Episodes, Fragment
 from mpi_runtime.rl.parts.nets_numpy import NetSpec
 from mpi_runtime.rl.parts.normalise import Moments
-from mpi_runtime.rl.parts.spaces import differences
+from mpi_runtime.rl.parts.spaces import Observation, differences
 from mpi_runtime.rl.parts.weights import Array, flatten
 from mpi_runtime.rl.policies import Policy, policy_of
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 from mpi_runtime.rl.samplers import Samplers
 
-FORMAT = 1
-"""Of checkpoint files."""
+Result = dict[str, Any]
+"""The results of an iteration, with RLlib's keys."""
 Self = TypeVar("Self", bound="Algorithm")
 OTHERS = {
     "discrete": "PPO, A2C, A3C, DQN, ApeX and ES",
@@ -37,10 +38,6 @@ OTHERS = {
     "box": "PPO, A2C, A3C, SAC and ES",
 }
 """The algorithms that fit each kind of actions."""
-
-
-class CheckpointError(ValueError):
-    """A checkpoint belongs to another algorithm or other spaces, or cannot be read. The message has all differences."""
 
 
 class Algorithm:
@@ -61,7 +58,7 @@ class Algorithm:
     saves: ClassVar[tuple[str, ...]] = ()
     """Attributes that a checkpoint has: networks, optimisers and generators of torch, replay, numbers."""
 
-    def __init__(self, env: Any, *, env_config: Any = None, **parameters: Any) -> None:
+    def __init__(self, env: Env, *, env_config: object = None, **parameters: object) -> None:
         """Make an algorithm for an environment.
 
         Args:
@@ -112,13 +109,13 @@ class Algorithm:
         """Return the weights that samplers and `predict` use."""
         return flatten(self.network.parameters)
 
-    def learner_state(self) -> dict[str, Any]:
+    def learner_state(self) -> Learned:
         """Return the state of networks, optimisers, generators and replay, without tensors."""
         from mpi_runtime.rl import learner  # not at the top: it loads torch, which ES does not need
 
         return {name: learner.state_of(getattr(self, name)) for name in self.saves}
 
-    def set_learner_state(self, state: dict[str, Any]) -> None:
+    def set_learner_state(self, state: Learned) -> None:
         """Continue from such a state."""
         from mpi_runtime.rl import learner
 
@@ -132,7 +129,7 @@ class Algorithm:
         sizes = (self.observations, self.actions, p.hidden)
         return NetSpec(self.kind, *sizes, p.activation, duelling, init, p.network)
 
-    def _translated(self, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _translated(self, parameters: Given) -> Given:
         """Translate names of other libraries that need more than another name."""
         return parameters
 
@@ -179,7 +176,7 @@ class Algorithm:
 
     # What users call.
 
-    def train(self) -> dict[str, Any]:
+    def train(self) -> Result:
         """Run one iteration, and return its results with RLlib's keys.
 
         `training_iteration`, `timesteps_total`, `episode_reward_mean` (also `_min`, `_max`; of the last 100 episodes),
@@ -216,7 +213,7 @@ class Algorithm:
         self: Self,
         total_timesteps: int,
         *,
-        callback: Callable[[dict[str, Any]], Any] | None = None,
+        callback: Callable[[Result], object] | None = None,
         resume: bool = False,
         verbose: int = 0,
     ) -> Self:
@@ -241,7 +238,7 @@ class Algorithm:
                 break
         return self
 
-    def predict(self, observation: Any, state: Any = None, deterministic: bool = False) -> tuple[Any, Any]:
+    def predict(self, observation: Observation, state: Any = None, deterministic: bool = False) -> tuple[Any, Any]:
         """Return the action for an observation, or for a batch of them, and `state` unchanged, as Stable-Baselines3."""
         encoded, is_batch = self._batch(observation)
         policy = self.policy()
@@ -251,7 +248,7 @@ class Algorithm:
         actions = self.actions.to_env(chosen)
         return (actions if is_batch else actions[0]), state
 
-    def compute_single_action(self, observation: Any, explore: bool = True) -> Any:
+    def compute_single_action(self, observation: Observation, explore: bool = True) -> Any:
         """Return the action for an observation, as RLlib."""
         return self.predict(observation, deterministic=not explore)[0]
 
@@ -270,13 +267,19 @@ class Algorithm:
         """
         file = Path(path).expanduser()
         file.parent.mkdir(parents=True, exist_ok=True)
-        content = {"format": FORMAT, "algorithm": self.name, "maker": self.maker, "parameters": self.given}
-        content |= {"net": self.net_spec(), "state": self.get_state()}
+        content: Content = {
+            "format": FORMAT,
+            "algorithm": self.name,
+            "maker": self.maker,
+            "parameters": self.given,
+            "net": self.net_spec(),
+            "state": self.get_state(),
+        }
         replace_file(os.fspath(file), cloudpickle.dumps(content))
         return str(file)
 
     @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str], env: Any = None, **changes: Any) -> Self:
+    def load(cls: type[Self], path: str | os.PathLike[str], env: Env = None, **changes: object) -> Self:
         """Return the algorithm of a checkpoint, which continues where it was saved.
 
         Args:
@@ -300,7 +303,7 @@ class Algorithm:
         """
         self._restore(self._read(path), path)
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self) -> State:
         """Return everything that further training depends on."""
         names = ("iteration", "timesteps", "goal", "version", "seconds", "sample_seconds", "learn_seconds", "moments")
         own = {name: getattr(self, name) for name in names}
@@ -312,7 +315,7 @@ class Algorithm:
             "samplers": self.samplers.get_states(),
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state: State) -> None:
         """Continue from such a state. Environments that cannot be pickled begin with new episodes."""
         for name, value in state["own"].items():
             setattr(self, name, value)
@@ -333,13 +336,13 @@ class Algorithm:
         self.stop()
 
     @classmethod
-    def _read(cls, path: str | os.PathLike[str]) -> dict[str, Any]:
+    def _read(cls, path: str | os.PathLike[str]) -> Content:
         content = read(path)
         if content["algorithm"] != cls.name:
             raise CheckpointError(f"{path} is a checkpoint of {content['algorithm']}, not of {cls.name}")
         return content
 
-    def _restore(self, content: dict[str, Any], path: Any) -> None:
+    def _restore(self, content: Content, path: str | os.PathLike[str]) -> None:
         found = differences(
             ("observations", "actions", "hidden", "activation", "duelling"), self.net_spec(), content["net"]
         )
@@ -347,7 +350,7 @@ class Algorithm:
             raise CheckpointError(f"{path} does not fit this algorithm:\n  " + "\n  ".join(found))
         self.set_state(content["state"])
 
-    def _batch(self, observation: Any) -> tuple[Array, bool]:
+    def _batch(self, observation: Observation) -> tuple[Array, bool]:
         space = self.observations
         if space.kind in ("box", "image"):
             seen = np.asarray(observation, space.dtype)
@@ -361,7 +364,7 @@ class Algorithm:
         return np.stack(rows), is_batch
 
 
-def line(result: dict[str, Any]) -> str:
+def line(result: Result) -> str:
     """Return the result of an iteration as a line."""
     info = ", ".join(f"{key} {value:.3g}" for key, value in result["info"].items())
     share = result["sample_time_s"] / max(1e-9, result["time_this_iter_s"])
@@ -369,22 +372,3 @@ def line(result: dict[str, Any]) -> str:
         f"iteration {result['training_iteration']}: {result['timesteps_total']} steps, {result['steps_per_s']:.0f}/s, "
         f"return {result['episode_reward_mean']:.1f}, {share:.0%} sampling; {info}"
     )
-
-
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a checkpoint: a file, or a directory that has one file named `checkpoint-...`."""
-    file = Path(path).expanduser()
-    if file.is_dir():
-        inside = sorted(one for one in file.glob("checkpoint-*") if not one.suffix)  # else of a save that was killed
-        if len(inside) != 1:
-            raise CheckpointError(f"{file} is a directory without a single checkpoint-* in it: name the file")
-        file = inside[0]
-    try:
-        content: dict[str, Any] = cloudpickle.loads(file.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"no checkpoint can be read: {error}") from error
-    except Exception as error:  # whatever unpickling some other file raises
-        raise CheckpointError(f"{file} is not a checkpoint of mpi_runtime.rl: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CheckpointError(f"{file} is not a checkpoint of mpi_runtime.rl, or has another format than {FORMAT}")
-    return content

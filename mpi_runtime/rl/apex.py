@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 import mpi_runtime
 from mpi_runtime.rl.dqn import DQN, DQNParameters
-from mpi_runtime.rl.sampler import ReplaySampler
+from mpi_runtime.rl.sampler import ReplaySampler, Weights
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,6 @@ class ApeX(DQN):
                 figures = self.update()
         return {**figures, "replay_ratio": self.updates * p.batch_size / self.timesteps, "lag": float(np.mean(lags))}
 
-    def _published(self) -> Any:
+    def _published(self) -> mpi_runtime.ObjectRef[Weights]:
         """Store the weights once for all samplers."""
         return mpi_runtime.put(self.weights(*epsilons(self.parameters.num_samplers)))

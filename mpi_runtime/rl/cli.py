@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -18,11 +18,12 @@ import mpi_runtime
 from mpi_runtime.config import environment
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.rl import results as files
-from mpi_runtime.rl.algorithm import Algorithm, CheckpointError
+from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.checkpoints import CheckpointError
 from mpi_runtime.rl.config import ALGORITHMS, algorithm_named, load
 from mpi_runtime.rl.envs import EnvError
 from mpi_runtime.rl.evaluation import evaluate
-from mpi_runtime.rl.parameters import ALIASES
+from mpi_runtime.rl.parameters import ALIASES, Given
 from mpi_runtime.rl.presets import RLLIB, preset
 from mpi_runtime.rl.samplers import SamplerError
 from mpi_runtime.show.ctrl_c import at_first_ctrl_c
@@ -229,7 +230,7 @@ def rollout(chosen: Any) -> int:
     return 0
 
 
-def _preset(algorithm: str, env: str, wanted: str | None) -> dict[str, Any]:
+def _preset(algorithm: str, env: str, wanted: str | None) -> Given:
     wanted = wanted or ("rllib" if algorithm in RLLIB else "zoo")
     if wanted == "rllib":
         if algorithm not in RLLIB:
@@ -238,7 +239,7 @@ def _preset(algorithm: str, env: str, wanted: str | None) -> dict[str, Any]:
     return preset(algorithm, env) if wanted == "zoo" else {}
 
 
-def _merged(own: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(own: Given, config: Given) -> Given:
     """Return the preset with changes, which may have names of other libraries."""
     changed = {ALIASES.get(key, key) for key in config}
     if "train_batch_size" in config:
@@ -259,7 +260,7 @@ def _environment(name: str | None) -> Any:
     return getattr(found, attribute, name)  # gymnasium has MODULE:ID too
 
 
-def _check_stop(stop: Mapping[str, Any]) -> None:
+def _check_stop(stop: Given) -> None:
     rewards = ("episode_reward_mean", "episode_reward_min", "episode_reward_max")
     known = ("training_iteration", "timesteps_total", "episodes_total", *rewards, "episode_len_mean", "time_total_s")
     for key, value in stop.items():
@@ -269,7 +270,7 @@ def _check_stop(stop: Mapping[str, Any]) -> None:
             raise ValueError(f"--stop: {key} must be a number, not {value!r}")
 
 
-def _mapping(text: str) -> dict[str, Any]:
+def _mapping(text: str) -> Given:
     try:
         found = json.loads(text)
     except ValueError as error:

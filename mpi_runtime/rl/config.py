@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from functools import partial
 from importlib import import_module
-from typing import Any
 
-from mpi_runtime.rl.algorithm import Algorithm, CheckpointError, read
+from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.checkpoints import CheckpointError, read
+from mpi_runtime.rl.envs import Env, EnvConfig
+from mpi_runtime.rl.parameters import Given
 
 ALGORITHMS = {"PPO": "ppo", "A2C": "a2c", "A3C": "a3c", "DQN": "dqn", "ApeX": "apex", "SAC": "sac", "ES": "es"}
 """Algorithms by name, and their modules."""
@@ -22,7 +24,7 @@ def algorithm_named(name: str) -> type[Algorithm]:
     return cls
 
 
-def load(path: str | os.PathLike[str], env: Any = None, **changes: Any) -> Algorithm:
+def load(path: str | os.PathLike[str], env: Env = None, **changes: object) -> Algorithm:
     """Return the algorithm of a checkpoint, whichever it is: see `Algorithm.load`.
 
     Raises:
@@ -39,24 +41,24 @@ class AlgorithmConfig:
 
     def __init__(self, algorithm: str) -> None:
         self.algorithm = algorithm
-        self.env: Any = None
-        self.env_config: dict[str, Any] | None = None
-        self.parameters: dict[str, Any] = {}
+        self.env: Env = None
+        self.env_config: EnvConfig | None = None
+        self.parameters: Given = {}
 
-    def environment(self, env: Any = None, *, env_config: dict[str, Any] | None = None) -> AlgorithmConfig:
+    def environment(self, env: Env = None, *, env_config: EnvConfig | None = None) -> AlgorithmConfig:
         """Set the environment and its configuration."""
         self.env = self.env if env is None else env
         self.env_config = self.env_config if env_config is None else env_config
         return self
 
-    def env_runners(self, **parameters: Any) -> AlgorithmConfig:
+    def env_runners(self, **parameters: object) -> AlgorithmConfig:
         """Set `num_env_runners`, `num_envs_per_env_runner` and others that concern sampling."""
         return self._set(parameters)
 
     rollouts = env_runners
     """The older name of `env_runners`."""
 
-    def training(self, *, model: dict[str, Any] | None = None, **parameters: Any) -> AlgorithmConfig:
+    def training(self, *, model: Given | None = None, **parameters: object) -> AlgorithmConfig:
         """Set hyper-parameters; `model` has `fcnet_hiddens` and `fcnet_activation`."""
         return self._set({**parameters, **(model or {})})
 
@@ -64,7 +66,7 @@ class AlgorithmConfig:
         """Set whether the learner uses a GPU of its process."""
         return self._set({"device": "cuda" if num_gpus else "cpu"})
 
-    def fault_tolerance(self, **parameters: Any) -> AlgorithmConfig:
+    def fault_tolerance(self, **parameters: object) -> AlgorithmConfig:
         """Set `restart_failed_envs` and `sample_timeout_s`."""
         return self._set(parameters)
 
@@ -82,7 +84,7 @@ class AlgorithmConfig:
             raise ValueError(f"framework={framework!r}: learners are written in torch")
         return self
 
-    def build_algo(self, env: Any = None) -> Algorithm:
+    def build_algo(self, env: Env = None) -> Algorithm:
         """Make the algorithm.
 
         Raises:
@@ -96,7 +98,7 @@ class AlgorithmConfig:
     build = build_algo
     """The older name of `build_algo`."""
 
-    def _set(self, parameters: dict[str, Any]) -> AlgorithmConfig:
+    def _set(self, parameters: Given) -> AlgorithmConfig:
         self.parameters.update({key: value for key, value in parameters.items() if value is not None})
         return self
 

@@ -9,12 +9,16 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpi_runtime.errors.optional import load
 from mpi_runtime.rl.parts.weights import Array
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 POINTS = 51
 """Of a plotted curve."""
@@ -57,8 +61,8 @@ def plot_learning_curve(
     path: str | os.PathLike[str] = "",
     *,
     confidence: float = 0.95,
-    axes: Any = None,
-) -> Any:
+    axes: Axes | None = None,
+) -> Axes:
     """Plot the mean return against steps of environments: for each group a line, and an interval over its runs.
 
     The line is the interquartile mean of the runs, the band its bootstrap interval.

@@ -7,9 +7,9 @@ prioritised replay (Schaul et al., 2016), targets of n steps (Sutton and Barto, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from mpi_runtime.rl import learner
@@ -17,14 +17,14 @@ from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.nets_torch import Network
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.replay import Prioritised, Ring, transitions
-from mpi_runtime.rl.parts.schedules import Linear, schedule
+from mpi_runtime.rl.parts.schedules import Linear, Rate, schedule
 
 
 @dataclass(frozen=True)
 class DQNParameters(Common):
     """Parameters of DQN. Defaults are those of Stable-Baselines3."""
 
-    learning_rate: Any = 1e-4
+    learning_rate: Rate = 1e-4
     """As in `Common`."""
     activation: str = "relu"
     """As in `Common`."""
@@ -64,7 +64,7 @@ class DQNParameters(Common):
     """Steps of environments in one result of `train`."""
 
 
-def targets(network: Network, target: Network, batch: dict[str, Any], double: bool) -> Any:
+def targets(network: Network, target: Network, batch: dict[str, Tensor], double: bool) -> Tensor:
     """Return y = r + gamma max Q'(s', a): algorithm 1 there.
 
     Double: y = r + gamma Q'(s', argmax Q(s', a)), van Hasselt et al., equation 4.
@@ -79,7 +79,7 @@ def targets(network: Network, target: Network, batch: dict[str, Any], double: bo
         return batch["rewards"] + batch["factors"] * best
 
 
-def loss_of(network: Network, batch: dict[str, Any], y: Any) -> tuple[Any, Any]:
+def loss_of(network: Network, batch: dict[str, Tensor], y: Tensor) -> tuple[Tensor, Tensor]:
     """Return the loss of Huber (errors clipped to [-1, 1], "Methods" there) by importance weights, and the errors."""
     q = network.q_values(batch["obs"]).gather(1, batch["actions"][:, None])[:, 0]
     losses = functional.smooth_l1_loss(q, y, reduction="none")
@@ -106,7 +106,7 @@ class DQN(Algorithm):
         self.optimiser = learner.adam(self.network.parameters, 1e-3, 1e-8)
         self.rate = schedule("learning_rate", p.learning_rate)
         self.epsilon = Linear(1.0, p.exploration_final, p.exploration_fraction)
-        self.replay: Any = Prioritised(p.buffer_size, p.alpha) if p.prioritised else Ring(p.buffer_size)
+        self.replay: Tensor = Prioritised(p.buffer_size, p.alpha) if p.prioritised else Ring(p.buffer_size)
         self.updates = self.target_at = 0
 
     def iterate(self) -> dict[str, float]:

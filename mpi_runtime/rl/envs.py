@@ -15,11 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
-from mpi_runtime.rl.parts.spaces import Actions, Observations, actions_of, observations_of
+from mpi_runtime.rl.parts.spaces import Actions, Observation, Observations, actions_of, observations_of
 from mpi_runtime.rl.parts.weights import Array
 
-_registered: dict[str, Callable[..., Any]] = {}
+Env = Any
+"""An environment of gymnasium, or another object with its methods. Algorithms also take a class or a function."""
+EnvConfig = dict[str, Any]
+"""The configuration of an environment."""
+_registered: dict[str, Callable[..., Env]] = {}
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -27,7 +32,7 @@ class EnvError(RuntimeError):
     """An environment has raised an error, or has returned something that is not a number. The message names it."""
 
 
-def register_env(name: str, creator: Callable[..., Any]) -> None:
+def register_env(name: str, creator: Callable[..., Env]) -> None:
     """Register a function that makes an environment, under a name for algorithms, the command line and `Tuner`.
 
     Args:
@@ -42,7 +47,7 @@ def register_env(name: str, creator: Callable[..., Any]) -> None:
     _registered[name] = creator
 
 
-def registered() -> dict[str, Callable[..., Any]]:
+def registered() -> dict[str, Callable[..., Env]]:
     """Return the functions of `register_env` in this process, by name."""
     return dict(_registered)
 
@@ -51,12 +56,12 @@ def registered() -> dict[str, Callable[..., Any]]:
 class Maker:
     """Makes the environments of a sampler: a name of gymnasium, a function, or an environment to copy."""
 
-    target: Any
-    config: dict[str, Any] = field(default_factory=dict)
+    target: Env | str
+    config: EnvConfig = field(default_factory=dict)
     vectorise: bool = False
     """Whether to ask gymnasium for the environment's own vector version."""
 
-    def one(self, **more: Any) -> Any:
+    def one(self, **more: object) -> Env:
         """Make an environment; `more` are arguments of `gymnasium.make`, such as `render_mode`."""
         if isinstance(self.target, str):
             gymnasium = load(f"the environment {self.target!r}", "gymnasium")
@@ -100,7 +105,7 @@ class Maker:
         return str(getattr(spec, "id", None) or getattr(self.target, "__name__", type(self.target).__name__))
 
 
-def maker(env: Any, config: dict[str, Any] | None = None, vectorise: bool = False) -> Maker:
+def maker(env: Env | str, config: object = None, vectorise: bool = False) -> Maker:
     """Return what makes this environment: a name, an id of gymnasium, a class, a function or an environment."""
     if isinstance(env, Maker):
         return env
@@ -115,7 +120,7 @@ def maker(env: Any, config: dict[str, Any] | None = None, vectorise: bool = Fals
     return Maker(env, dict(config or {}), vectorise)
 
 
-def spaces(env: Any) -> tuple[Observations, Actions]:
+def spaces(env: Env) -> tuple[Observations, Actions]:
     """Return the spaces of an environment, or of one in a vector environment."""
     for name in ("observation_space", "action_space"):
         if not hasattr(env, name):
@@ -141,7 +146,7 @@ class Step(NamedTuple):
 class Loop:
     """N environments, stepped one after another."""
 
-    def __init__(self, envs: list[Any], seeds: Sequence[int], maker: Maker, restarts: int = 0) -> None:
+    def __init__(self, envs: list[Env], seeds: Sequence[int], maker: Maker, restarts: int = 0) -> None:
         self.envs, self.seeds, self.maker, self.restarts = envs, list(seeds), maker, restarts
         self.running: Sequence[int] = range(len(envs))
         """The environments that are stepped."""
@@ -163,7 +168,7 @@ class Loop:
             self.obs[i] = self._reset(i, self.envs[i], self.seeds[i])
         return self.obs
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: Array) -> Step:
         """Step the environments, and reset those whose episodes end. The arrays are overwritten by the next step."""
         final: dict[int, Array] = {}
         if self.failures:  # only then a step was void
@@ -201,7 +206,7 @@ class Loop:
             if hasattr(env, "close"):
                 env.close()
 
-    def _reset(self, i: int, env: Any, seed: int | None) -> Array:
+    def _reset(self, i: int, env: Env, seed: int | None) -> Array:
         try:
             found = env.reset(seed=seed) if seed is not None else env.reset()
         except Exception as error:
@@ -210,7 +215,7 @@ class Loop:
             raise EnvError(f"{self._named(i)}: reset() must return (observation, info), as in gymnasium. {ADAPTER}")
         return self._encoded(i, found[0])
 
-    def _encoded(self, i: int, observation: Any) -> Array:
+    def _encoded(self, i: int, observation: Observation) -> Array:
         try:
             return self.observations.encode(observation)
         except (ValueError, TypeError, KeyError, IndexError) as error:
@@ -245,7 +250,7 @@ ADAPTER = (
 class Vector:
     """A `gymnasium.vector.VectorEnv`, whatever its way to reset."""
 
-    def __init__(self, env: Any, seeds: Sequence[int]) -> None:
+    def __init__(self, env: Env, seeds: Sequence[int]) -> None:
         self.env, self.seeds = env, list(seeds)
         self.observations, self.actions = spaces(env)
         if self.observations.parts:
@@ -266,7 +271,7 @@ class Vector:
         self.ended[:] = False
         return self._encoded(obs)
 
-    def step(self, actions: Any) -> Step:
+    def step(self, actions: Array) -> Step:
         """Step all environments."""
         obs, rewards, terminated, truncated, info = self.env.step(actions)
         rows = self._encoded(obs)
@@ -290,7 +295,7 @@ class Vector:
         """Close the environment."""
         self.env.close()
 
-    def _encoded(self, obs: Any) -> Array:
+    def _encoded(self, obs: Observation) -> Array:
         if self.observations.kind in ("box", "image"):
             return np.array(obs, self.observations.dtype)
         return np.stack([self.observations.encode(one) for one in obs])
@@ -299,26 +304,26 @@ class Vector:
 class from_old_gym:  # used like a function
     """An environment of the old gym (before 0.26) as one of gymnasium: 4-tuples with `done`, `reset()` without info."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Env) -> None:
         if not hasattr(env, "observation_space"):
             raise TypeError(f"env must be an environment of the old gym, not {env!r}")
         self.env = env
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.render_mode = None
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Observation, dict[str, object]]:
         """Reset the environment, and seed it if it can be seeded."""
         if seed is not None and hasattr(self.env, "seed"):
             self.env.seed(seed)
         return self.env.reset(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Observation, float, bool, bool, dict[str, object]]:
         """Step the environment; a time limit that it reports is a truncation."""
         observation, reward, done, info = self.env.step(action)
         cut = bool(info.get("TimeLimit.truncated", False))
         return observation, float(reward), bool(done) and not cut, cut, info
 
-    def render(self) -> Any:
+    def render(self) -> object:
         """Render the environment."""
         return self.env.render()
 
@@ -326,3 +331,58 @@ class from_old_gym:  # used like a function
         """Close the environment, if it can be closed."""
         if hasattr(self.env, "close"):
             self.env.close()
+
+
+@published("mpi_runtime.rl")
+def atari(env: str, *, render_mode: str | None = None, episodic_life: bool = True, clip_reward: bool = True) -> Env:
+    """Make an Atari game as DQN saw it: Mnih et al., 2015, "Human-level control", methods.
+
+    Frames of 84 x 84, the maximum of two, each action for four frames, up to 30 no-ops at the start, the last four
+    frames stacked.
+
+    Args:
+        env: an id, such as "ALE/Pong-v5".
+        render_mode: as in `gymnasium.make`.
+        episodic_life: whether a lost life ends an episode. Only for training.
+        clip_reward: whether rewards are -1, 0 or 1. Only for training.
+
+    Raises:
+        ImportError: ale-py is missing.
+    """
+    ale_py, gymnasium = load("rl.atari", "ale_py", "ale-py"), load("rl.atari", "gymnasium")
+    gymnasium.register_envs(ale_py)
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else each game greets on standard error
+    made = gymnasium.make(env, render_mode=render_mode, frameskip=1)
+    made = gymnasium.wrappers.AtariPreprocessing(made, terminal_on_life_loss=False)
+    if episodic_life:
+        made = EpisodicLife(made)
+    if clip_reward:
+        made = gymnasium.wrappers.TransformReward(made, lambda reward: float(np.sign(reward)))
+    return gymnasium.wrappers.FrameStackObservation(made, 4)
+
+
+def EpisodicLife(env: Env) -> Env:  # used like a class
+    """Wrap an Atari game so that a lost life ends an episode; the game itself is reset only when it is over."""
+    import gymnasium
+
+    class Wrapper(gymnasium.Wrapper):  # type: ignore[misc]
+        lives = 0
+        is_over = True
+
+        def reset(self, **keywords: object) -> Any:
+            if self.is_over or keywords.get("seed") is not None:
+                found = self.env.reset(**keywords)
+            else:
+                observation, _, terminated, truncated, info = self.env.step(0)
+                found = self.env.reset() if terminated or truncated else (observation, info)
+            self.is_over, self.lives = False, self.env.unwrapped.ale.lives()
+            return found
+
+        def step(self, action: object) -> Any:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            self.is_over = terminated or truncated
+            lives = self.env.unwrapped.ale.lives()
+            lost, self.lives = 0 < lives < self.lives, lives
+            return observation, reward, terminated or lost, truncated, info
+
+    return Wrapper(env)

@@ -15,10 +15,11 @@ import numpy as np
 
 import mpi_runtime
 from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.checkpoints import Learned
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.nets_numpy import mlps, most_probable
 from mpi_runtime.rl.parts.normalise import Moments
-from mpi_runtime.rl.parts.schedules import schedule
+from mpi_runtime.rl.parts.schedules import Rate, schedule
 from mpi_runtime.rl.parts.weights import Array, flatten, views
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 
@@ -27,7 +28,7 @@ from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 class ESParameters(Common):
     """Parameters of Evolution Strategies."""
 
-    learning_rate: Any = 0.02
+    learning_rate: Rate = 0.02
     """As in `Common`."""
     hidden: tuple[int, ...] = (32, 32)
     """As in `Common`."""
@@ -218,11 +219,11 @@ class ES(Algorithm):
             ask(index)
         return [results[number] for number in range(len(parts))]
 
-    def learner_state(self) -> dict[str, Any]:
+    def learner_state(self) -> Learned:
         """Return weights and optimiser. The table of noise follows from the seed."""
         return {"weights": self.theta, "adam": self.adam}
 
-    def set_learner_state(self, state: dict[str, Any]) -> None:
+    def set_learner_state(self, state: Learned) -> None:
         self.theta, self.adam = state["weights"], state["adam"]
 
 

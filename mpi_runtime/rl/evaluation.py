@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from mpi_runtime.rl.algorithm import Algorithm
-from mpi_runtime.rl.envs import maker
+from mpi_runtime.rl.envs import Env, EnvConfig, maker
+from mpi_runtime.rl.parts.weights import Array
 
 SECONDS_PER_FRAME = 1 / 30
 """In videos of environments that do not name their rate."""
@@ -47,12 +48,12 @@ class Evaluation:
 
 def evaluate(
     policy: Algorithm,
-    env: Any = None,
+    env: Env = None,
     episodes: int = 10,
     *,
     deterministic: bool = True,
     seed: int = 10_000,
-    env_config: dict[str, Any] | None = None,
+    env_config: EnvConfig | None = None,
     each: Callable[[int, float], None] | None = None,
     video: str = "",
     render: bool = False,
@@ -88,7 +89,7 @@ def evaluate(
     one = made.one(**({"render_mode": mode} if mode else {}))
     returns: list[float] = []
     lengths: list[int] = []
-    frames: list[Any] = []
+    frames: list[Array] = []
     try:
         for number in range(episodes):
             observation, _ = one.reset(seed=seed + number)
@@ -115,7 +116,7 @@ def evaluate(
     return Evaluation(tuple(returns), tuple(lengths))
 
 
-def write_video(path: str, frames: list[Any], rate: float) -> None:
+def write_video(path: str, frames: list[Array], rate: float) -> None:
     """Write frames, (height, width, 3) of uint8, at a rate of frames per second."""
     try:
         import imageio.v3  # not at the top: it is optional

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
-from mpi_runtime.rl.parts.weights import assign, flatten
+from mpi_runtime.rl.parameters import Common
+from mpi_runtime.rl.parts.weights import Array, assign, flatten
+
+T = TypeVar("T")
 
 
-def device_of(wanted: str) -> Any:
+def device_of(wanted: str) -> torch.device:
     """Return the device: "auto" is a GPU if this process has one (`num_gpus` of its task), else the CPU."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -23,20 +28,20 @@ def device_of(wanted: str) -> Any:
     return device
 
 
-def begin(parameters: Any) -> Any:
+def begin(parameters: Common) -> torch.device:
     """Seed torch, set the number of its threads, and return the device: the beginning of each algorithm's `setup`."""
     torch.manual_seed(parameters.seed)
     torch.set_num_threads(parameters.threads)
     return device_of(parameters.device)
 
 
-def adam(parameters: Sequence[Any], rate: float, eps: float) -> Any:
+def adam(parameters: Sequence[Tensor], rate: float, eps: float) -> Optimizer:
     """Make Adam in one fused kernel: half the overhead of the default with small networks."""
     return torch.optim.Adam(list(parameters), lr=rate, eps=eps, fused=True)
 
 
 def step(
-    optimiser: Any, parameters: Sequence[Any], loss: Any, rate: float, norm: float | None, group: str = ""
+    optimiser: Optimizer, parameters: Sequence[Tensor], loss: Tensor, rate: float, norm: float | None, group: str = ""
 ) -> None:
     """Make a step down the gradient of a loss.
 
@@ -48,7 +53,9 @@ def step(
     descend(optimiser, parameters, rate, norm, group)
 
 
-def descend(optimiser: Any, parameters: Sequence[Any], rate: float, norm: float | None, group: str = "") -> None:
+def descend(
+    optimiser: Optimizer, parameters: Sequence[Tensor], rate: float, norm: float | None, group: str = ""
+) -> None:
     """Make a step down the gradients that the parameters have."""
     if group:
         average(parameters, group)
@@ -59,7 +66,7 @@ def descend(optimiser: Any, parameters: Sequence[Any], rate: float, norm: float 
     optimiser.step()
 
 
-def average(parameters: Sequence[Any], group: str) -> None:
+def average(parameters: Sequence[Tensor], group: str) -> None:
     """Replace gradients by their means over a group of `util.collective`."""
     from mpi_runtime.util import collective  # not at the top: a single learner needs none
 
@@ -71,7 +78,7 @@ def average(parameters: Sequence[Any], group: str) -> None:
         one.grad.copy_(part.view_as(one))
 
 
-def begin_equal(parameters: Sequence[Any], group: str) -> None:
+def begin_equal(parameters: Sequence[Tensor], group: str) -> None:
     """Copy the weights of rank 0 of a group of `util.collective` to its other members."""
     from mpi_runtime.util import collective  # not at the top: a single learner needs none
 
@@ -80,22 +87,22 @@ def begin_equal(parameters: Sequence[Any], group: str) -> None:
     assign(vector, parameters)
 
 
-def tensors(array: Any, device: Any) -> Any:
+def tensors(array: Array, device: torch.device) -> Tensor:
     """Return an array as a tensor on a device. Arrays of the store are read-only, so it is a copy."""
     return torch.from_numpy(np.array(array)).to(device)
 
 
-def to_numpy(state: Any) -> Any:
+def to_numpy(state: object) -> object:
     """Return the state of an optimiser or a module with numpy arrays for tensors, to be pickled without torch."""
     return _converted(state, torch.Tensor, lambda tensor: tensor.detach().cpu().numpy().copy())
 
 
-def from_numpy(state: Any) -> Any:
+def from_numpy(state: object) -> object:
     """Undo `to_numpy`."""
     return _converted(state, np.ndarray, lambda array: torch.from_numpy(array.copy()))
 
 
-def state_of(thing: Any) -> Any:
+def state_of(thing: object) -> object:
     """Return the state of a network, an optimiser, a generator, or several, as numpy arrays; of others the value."""
     if isinstance(thing, torch.optim.Optimizer):
         return to_numpy(thing.state_dict())
@@ -121,7 +128,7 @@ def restored(thing: Any, state: Any) -> Any:
     return thing
 
 
-def _converted(state: Any, kind: type, convert: Callable[[Any], Any]) -> Any:
+def _converted(state: object, kind: type[T], convert: Callable[[T], object]) -> object:
     if isinstance(state, kind):
         return convert(state)
     if isinstance(state, dict):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from mpi_runtime.rl.parts.nets_numpy import NetSpec, drawn, explored, most_probable
@@ -17,16 +16,16 @@ from mpi_runtime.rl.parts.weights import Array, assign
 LOG_2PI = math.log(2 * math.pi)
 
 
-def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: str) -> Any:
+def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: str) -> nn.Module:
     """Make an MLP with a linear last layer."""
     act = {"tanh": nn.Tanh, "relu": nn.ReLU}[activation]
-    layers: list[Any] = []
+    layers: list[nn.Module] = []
     for a, b in zip([inputs, *hidden], hidden, strict=False):
         layers += [nn.Linear(a, b), act()]
     return nn.Sequential(*layers, nn.Linear(hidden[-1] if hidden else inputs, outputs))
 
 
-def initialise(module: Any, init: str, last: float) -> None:
+def initialise(module: nn.Module, init: str, last: float) -> None:
     """Initialise the layers of an MLP in place; `last` is the gain of the last one.
 
     "orthogonal": gain sqrt(2), biases 0, as Stable-Baselines3. "normc": normal rows of length 1, as RLlib 1.x.
@@ -46,7 +45,7 @@ def initialise(module: Any, init: str, last: float) -> None:
         nn.init.zeros_(layer.bias)
 
 
-def convolutions(shape: tuple[int, ...]) -> tuple[Any, int, bool]:
+def convolutions(shape: tuple[int, ...]) -> tuple[nn.Module, int, bool]:
     """Make the features of images: Mnih et al., 2015, "Human-level control", methods, model architecture.
 
     Return the module, the number of its outputs, and whether images have their channels last.
@@ -68,11 +67,11 @@ def convolutions(shape: tuple[int, ...]) -> tuple[Any, int, bool]:
 class Network:
     """The network of a `NetSpec`, with its parameters in the order of `NetSpec.shapes`."""
 
-    def __init__(self, spec: NetSpec, device: Any = "cpu") -> None:
+    def __init__(self, spec: NetSpec, device: torch.device | str = "cpu") -> None:
         self.spec, self.device = spec, torch.device(device)
-        self.features: Any = None
-        self.own: Any = None
-        self.heads: list[Any] = []
+        self.features: nn.Module | None = None
+        self.own: nn.Module | None = None
+        self.heads: list[nn.Module] = []
         outputs = spec.actions.outputs
         if spec.network is not None:
             self.own = spec.network(spec.observations, 2 * outputs if spec.kind == "squashed" else outputs)
@@ -85,8 +84,8 @@ class Network:
         modules = [one for one in (self.own, self.features, *self.heads) if one is not None]
         for module in modules:
             module.to(self.device)
-        self.parameters: list[Any] = [one for module in modules for one in module.parameters()]
-        self.log_std: Any = None
+        self.parameters: list[Tensor] = [one for module in modules for one in module.parameters()]
+        self.log_std: Tensor | None = None
         if spec.kind == "actor_critic" and spec.actions.kind == "box":
             self.log_std = nn.Parameter(torch.zeros(outputs, device=self.device))
             self.parameters.append(self.log_std)
@@ -105,22 +104,22 @@ class Network:
         else:
             self.heads = [mlp(inputs, hidden, (1 + (spec.kind == "squashed")) * outputs, spec.activation)]
 
-    def encoded(self, obs: Any) -> Any:
+    def encoded(self, obs: Tensor) -> Tensor:
         """Return what the heads see of observations (N, ...)."""
         if self.features is None:
             return obs.reshape(len(obs), -1)
         pixels = obs.float() / 255
         return self.features(pixels.permute(0, 3, 1, 2) if self.channels_last else pixels)
 
-    def outputs(self, obs: Any) -> Any:
+    def outputs(self, obs: Tensor) -> Tensor:
         """Return logits or means (N, outputs) of an actor-critic."""
         return self.own(obs)[0] if self.own is not None else self.heads[0](self.encoded(obs))
 
-    def values(self, obs: Any) -> Any:
+    def values(self, obs: Tensor) -> Tensor:
         """Return values (N,) of an actor-critic."""
         return self.own(obs)[1].reshape(-1) if self.own is not None else self.heads[1](self.encoded(obs)).squeeze(1)
 
-    def both(self, obs: Any) -> tuple[Any, Any]:
+    def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs and values of an actor-critic."""
         if self.own is not None:
             outputs, values = self.own(obs)
@@ -128,7 +127,7 @@ class Network:
         seen = self.encoded(obs)
         return self.heads[0](seen), self.heads[1](seen).squeeze(1)
 
-    def q_values(self, obs: Any) -> Any:
+    def q_values(self, obs: Tensor) -> Tensor:
         """Return Q(s, a) for all actions, (N, n)."""
         if self.own is not None:
             return self.own(obs)
@@ -142,20 +141,21 @@ class Network:
         # Wang et al., 2016, "Dueling network architectures", equation 9.
         return value + advantage - advantage.mean(1, keepdim=True)
 
-    def mean_and_log_std(self, obs: Any) -> tuple[Any, Any]:
+    def mean_and_log_std(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return what SAC's actor draws from, before the squashing."""
         found = self.own(obs) if self.own is not None else self.heads[0](self.encoded(obs))
         mean, log_std = found.chunk(2, dim=1)
         return mean, log_std.clamp(-20, 2)
 
 
-def log_probabilities(network: Network, outputs: Any, actions: Any) -> tuple[Any, Any]:
+def log_probabilities(network: Network, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
     """Return log-probabilities of actions, and entropies, each (N,), of the distribution that fits the actions."""
     kind = network.spec.actions.kind
     if kind == "box":
-        std = network.log_std.exp()
-        logp = (-0.5 * ((actions - outputs) / std).square() - network.log_std - 0.5 * LOG_2PI).sum(1)
-        return logp, (0.5 + 0.5 * LOG_2PI + network.log_std).sum().expand(len(outputs))
+        log_std = network.log_std
+        assert log_std is not None
+        logp = (-0.5 * ((actions - outputs) / log_std.exp()).square() - log_std - 0.5 * LOG_2PI).sum(1)
+        return logp, (0.5 + 0.5 * LOG_2PI + log_std).sum().expand(len(outputs))
     parts = [outputs] if kind == "discrete" else list(outputs.split(list(network.spec.actions.sizes), 1))
     columns = [actions] if kind == "discrete" else list(actions.unbind(1))
     logp, entropy = 0.0, 0.0
@@ -166,12 +166,14 @@ def log_probabilities(network: Network, outputs: Any, actions: Any) -> tuple[Any
     return logp, entropy
 
 
-def divergence(network: Network, old: Any, new: Any, old_log_std: Any) -> Any:
+def divergence(network: Network, old: Tensor, new: Tensor, old_log_std: Tensor) -> Tensor:
     """Return the mean KL divergence of new outputs from old ones."""
     kind = network.spec.actions.kind
     if kind == "box":
-        ratio = (old_log_std - network.log_std).exp().square()
-        distance = ((old - new) / network.log_std.exp()).square()
+        log_std = network.log_std
+        assert log_std is not None
+        ratio = (old_log_std - log_std).exp().square()
+        distance = ((old - new) / log_std.exp()).square()
         return 0.5 * (ratio + distance - 1 - ratio.log()).sum(1).mean()
     sizes = [old.shape[1]] if kind == "discrete" else list(network.spec.actions.sizes)
     total = 0.0

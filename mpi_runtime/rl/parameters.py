@@ -10,6 +10,8 @@ from difflib import get_close_matches
 from numbers import Integral
 from typing import Any, TypeVar
 
+from mpi_runtime.rl.parts.schedules import Rate
+
 
 @dataclass(frozen=True)
 class Common:
@@ -23,13 +25,13 @@ class Common:
     """The number of environments of each sampler."""
     gamma: float = 0.99
     """The discount, in [0, 1]."""
-    learning_rate: Any = 3e-4
+    learning_rate: Rate = 3e-4
     """A number, a function of the remaining part of the training, or "lin_0.001"."""
     hidden: tuple[int, ...] = (64, 64)
     """The widths of the hidden layers."""
     activation: str = "tanh"
     """"tanh" or "relu"."""
-    network: Callable[..., Any] | None = None
+    network: Callable[..., object] | None = None
     """A function of (observations, outputs) that makes a torch module of your own."""
     device: str = "auto"
     """Of the learner: "auto", "cpu" or "cuda"."""
@@ -80,17 +82,20 @@ ALIASES = {
 ASYNCHRONOUS = {"A3C": "A2C", "ApeX": "DQN"}
 """Algorithms whose samplers and learner do not wait for each other, and the ones that are most like them."""
 P = TypeVar("P", bound=Common)
+T = TypeVar("T")
+Given = dict[str, Any]
+"""Hyper-parameters, by name."""
 
 
-def given_as(parameters: Mapping[str, Any], name: str, default: Any) -> Any:
+def given_as(parameters: Mapping[str, T], name: str, default: T) -> T:
     """Return the value of a hyper-parameter that was given under any of its names."""
     return next((value for key, value in parameters.items() if ALIASES.get(key, key) == name), default)
 
 
-def checked(cls: type[P], given: Mapping[str, Any], name: str) -> P:
+def checked(cls: type[P], given: Mapping[str, object], name: str) -> P:
     """Return the parameters of an algorithm, with the nearest name in the error for one that does not exist."""
     known = {one.name for one in dataclasses.fields(cls)}
-    values: dict[str, Any] = {}
+    values: Given = {}
     for key, value in given.items():
         own = key if key in known else ALIASES.get(key, key)
         if own not in known:

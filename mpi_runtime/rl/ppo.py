@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mpi_runtime.rl import learner
 from mpi_runtime.rl.algorithm import Algorithm
 from mpi_runtime.rl.nets_torch import Network, divergence, log_probabilities
-from mpi_runtime.rl.parameters import Common, given_as
+from mpi_runtime.rl.parameters import Common, Given, given_as
 from mpi_runtime.rl.parts.episodes import Fragment
 from mpi_runtime.rl.parts.returns import gae
-from mpi_runtime.rl.parts.schedules import schedule
+from mpi_runtime.rl.parts.schedules import Rate, schedule
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PPOParameters(Common):
     """Passes over the fragment in an iteration."""
     gae_lambda: float = 0.95
     """The weight of later errors in advantages, in [0, 1]."""
-    clip_range: Any = 0.2
+    clip_range: Rate = 0.2
     """A number, a function of the remaining part of the training, or "lin_0.2"."""
     clip_range_vf: float | None = None
     """How far a value may move from the old one; None: any distance."""
@@ -63,19 +63,19 @@ class PPOParameters(Common):
 class Batch:
     """Transitions as tensors of (K, ...)."""
 
-    obs: Any
-    actions: Any
-    logp: Any
-    values: Any
-    advantages: Any
-    targets: Any
+    obs: Tensor
+    actions: Tensor
+    logp: Tensor
+    values: Tensor
+    advantages: Tensor
+    targets: Tensor
 
-    def take(self, rows: Any) -> Batch:
+    def take(self, rows: Tensor | slice) -> Batch:
         """Return some of the rows."""
         return Batch(*(one[rows] for one in vars(self).values()))
 
 
-def batch_of(fragment: Fragment, gamma: float, lam: float, device: Any) -> Batch:
+def batch_of(fragment: Fragment, gamma: float, lam: float, device: torch.device) -> Batch:
     """Compute advantages, drop void steps, and move a fragment to the learner's device."""
     advantages, targets = gae(fragment, gamma, lam)
     keep = ~fragment.void.ravel()
@@ -84,12 +84,14 @@ def batch_of(fragment: Fragment, gamma: float, lam: float, device: Any) -> Batch
     return Batch(*(learner.tensors(one if keep.all() else one[keep], device) for one in flat))
 
 
-def normalised(advantages: Any) -> Any:
+def normalised(advantages: Tensor) -> Tensor:
     """Return advantages with mean 0 and deviation 1."""
     return (advantages - advantages.mean()) / (advantages.std() + 1e-8) if len(advantages) > 1 else advantages
 
 
-def losses(network: Network, batch: Batch, p: PPOParameters, clip: float) -> tuple[Any, Any, Any, Any, Any]:
+def losses(
+    network: Network, batch: Batch, p: PPOParameters, clip: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the losses of policy, value and entropy, the logarithm of the ratio, and the outputs of the policy."""
     advantages = normalised(batch.advantages) if p.normalize_advantage is True else batch.advantages
     outputs, values = network.both(batch.obs)
@@ -123,7 +125,7 @@ class PPO(Algorithm):
         self.generator = torch.Generator().manual_seed(p.seed)
         self.kl_coeff = p.kl_coeff
 
-    def _translated(self, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _translated(self, parameters: Given) -> Given:
         """RLlib's `train_batch_size` is the number of all steps of an iteration."""
         if "train_batch_size" not in parameters:
             return parameters

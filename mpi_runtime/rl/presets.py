@@ -7,9 +7,9 @@ Pendulum's PPO has state-dependent exploration; both are otherwise the same here
 
 from __future__ import annotations
 
-from typing import Any
+from mpi_runtime.rl.parameters import Given
 
-ZOO: dict[tuple[str, str], dict[str, Any]] = {
+ZOO: dict[tuple[str, str], Given] = {
     ("PPO", "CartPole-v1"): {
         "num_envs": 8, "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20,
         "learning_rate": "lin_0.001", "clip_range": "lin_0.2",
@@ -58,7 +58,7 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
     ("SAC", "Pendulum-v1"): {"learning_rate": 1e-3},
 }  # fmt: skip
 
-RLLIB: dict[str, dict[str, Any]] = {
+RLLIB: dict[str, Given] = {
     "PPO": {
         "num_samplers": 2, "n_steps": 2000, "batch_size": 128, "n_epochs": 30, "learning_rate": 5e-5, "clip_range": 0.3,
         "kl_coeff": 0.2, "kl_target": 0.01, "gae_lambda": 1.0, "gamma": 0.99, "hidden": (256, 256), "vf_coef": 1.0,
@@ -68,6 +68,6 @@ RLLIB: dict[str, dict[str, Any]] = {
 """Defaults of RLlib 1.x, with which the articles trained: 4 000 steps in an iteration, from two workers."""
 
 
-def preset(algorithm: str, env: str) -> dict[str, Any]:
+def preset(algorithm: str, env: str) -> Given:
     """Return rl-zoo's hyper-parameters; those that differ from the defaults. Empty: it has none that are known here."""
     return dict(ZOO.get((algorithm, env), {}))

@@ -8,7 +8,6 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 
 import mpi_runtime
 from mpi_runtime.files.writing import make_new_directory, replace_file
-from mpi_runtime.rl.algorithm import Algorithm
+from mpi_runtime.rl.algorithm import Algorithm, Result
 from mpi_runtime.rl.evaluation import evaluate
 from mpi_runtime.show import page
 from mpi_runtime.show.numbers import count, seconds
@@ -41,7 +40,7 @@ class Results:
             self.path.mkdir(parents=True, exist_ok=True)
         else:
             self.path = make_new_directory(self.path)
-        self.rows: list[Mapping[str, Any]] = []
+        self.rows: list[Result] = []
         """Of all iterations, those of earlier lives of the job too."""
         self._writer: Any = None
         try:
@@ -61,7 +60,7 @@ class Results:
             replace_file(os.fspath(file), "".join(lines))
             self.rows = [json.loads(line) for line in lines]
 
-    def add(self, result: Mapping[str, Any]) -> None:
+    def add(self, result: Result) -> None:
         """Write the result of an iteration."""
         self.rows.append(result)
         with (self.path / "result.json").open("a") as file:
@@ -133,7 +132,7 @@ def _episode(algorithm: Algorithm) -> page.Block:
     return {**block, "kind": "picture", "src": source, "text": f"return {found.mean:.1f}, {found.lengths[0]} steps"}
 
 
-def status(results: Results, algorithm: Algorithm, state: str, result: Mapping[str, Any] | None) -> str:
+def status(results: Results, algorithm: Algorithm, state: str, result: Result | None) -> str:
     """Return the status block: memory, resources, directory, and a table with the last result."""
     rows = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))

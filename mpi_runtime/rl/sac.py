@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from mpi_runtime.rl import learner
 from mpi_runtime.rl.algorithm import Algorithm
@@ -50,17 +50,17 @@ class SACParameters(Common):
 class Critics:
     """Two Q functions of observation and action, each an MLP (section 4.2: the smaller one counts)."""
 
-    def __init__(self, inputs: int, hidden: tuple[int, ...], activation: str, device: Any) -> None:
+    def __init__(self, inputs: int, hidden: tuple[int, ...], activation: str, device: torch.device) -> None:
         self.nets = [mlp(inputs, hidden, 1, activation).to(device) for _ in range(2)]
-        self.parameters: list[Any] = [one for net in self.nets for one in net.parameters()]
+        self.parameters: list[Tensor] = [one for net in self.nets for one in net.parameters()]
 
-    def values(self, obs: Any, actions: Any) -> list[Any]:
+    def values(self, obs: Tensor, actions: Tensor) -> list[Tensor]:
         """Return both values, (N,) each."""
         seen = torch.cat([obs.reshape(len(obs), -1), actions], 1)
         return [net(seen)[:, 0] for net in self.nets]
 
 
-def drawn(actor: Network, obs: Any, noise: Any) -> tuple[Any, Any]:
+def drawn(actor: Network, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Return actions in [-1, 1] and their log-densities, from standard normal noise (N, n).
 
     Appendix C: log pi(a) = log mu(u) - sum of log(1 - tanh(u)^2).
@@ -71,7 +71,9 @@ def drawn(actor: Network, obs: Any, noise: Any) -> tuple[Any, Any]:
     return squashed, logp - torch.log(1 - squashed.square() + 1e-6).sum(1)
 
 
-def critic_loss(critics: Critics, later: Critics, actor: Network, batch: dict[str, Any], noise: Any, heat: Any) -> Any:
+def critic_loss(
+    critics: Critics, later: Critics, actor: Network, batch: dict[str, Tensor], noise: Tensor, heat: Tensor
+) -> Tensor:
     """Return half the squared errors of both critics: equations 3 and 5."""
     with torch.no_grad():
         actions, logp = drawn(actor, batch["next_obs"], noise)
@@ -81,13 +83,13 @@ def critic_loss(critics: Critics, later: Critics, actor: Network, batch: dict[st
     return 0.5 * ((first - y).square().mean() + (second - y).square().mean())
 
 
-def actor_loss(critics: Critics, actor: Network, obs: Any, noise: Any, heat: Any) -> tuple[Any, Any]:
+def actor_loss(critics: Critics, actor: Network, obs: Tensor, noise: Tensor, heat: Tensor) -> tuple[Tensor, Tensor]:
     """Return the loss of the actor (equation 7) and the log-densities of its actions."""
     actions, logp = drawn(actor, obs, noise)
     return (heat * logp - torch.min(*critics.values(obs, actions))).mean(), logp
 
 
-def temperature_loss(log_heat: Any, logp: Any, target: float) -> Any:
+def temperature_loss(log_heat: Tensor, logp: Tensor, target: float) -> Tensor:
     """Return the loss of the temperature's logarithm: equation 18, with log alpha for alpha as in the authors' code."""
     return -(log_heat * (logp + target).detach()).mean()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mpi_runtime
 from mpi_runtime.errors import ActorError, TaskError
@@ -13,6 +13,9 @@ from mpi_runtime.rl.parts.episodes import Fragment, joined
 from mpi_runtime.rl.sampler import Sampler, SamplerSpec, Weights
 from mpi_runtime.util import get_current_placement_group
 
+if TYPE_CHECKING:
+    from mpi_runtime import ActorHandle, ObjectRef
+
 _log = logging.getLogger("mpi_runtime.rl")
 FAILURES_MAX = 3
 """How often in a row a sampler may die or hang before it has made a fragment."""
@@ -20,6 +23,17 @@ FAILURES_MAX = 3
 
 class SamplerError(RuntimeError):
     """A sampler dies or hangs again and again. The message has the last reason."""
+
+
+class Asked(NamedTuple):
+    """A fragment that was asked for."""
+
+    sampler: int
+    """Its number."""
+    arguments: tuple[object, ...]
+    since: float
+    incarnation: int
+    """Of the sampler when it was asked."""
 
 
 class Samplers:
@@ -32,10 +46,10 @@ class Samplers:
         self.restarts = 0
         """The number of samplers that were replaced."""
         self.local: Any = None
-        self.actors: list[Any] = []
+        self.actors: list[ActorHandle[Sampler]] = []
         self.incarnations = [0] * self.count
         self._failed = [0] * self.count
-        self._asked: dict[Any, tuple[int, tuple[Any, ...], float, int]] = {}
+        self._asked: dict[ObjectRef[Any], Asked] = {}
         if not self.count:
             self.local = kind(spec, 0)
             _ = self.local.state  # makes the environments, and raises their errors, now
@@ -69,10 +83,10 @@ class Samplers:
             self.start(index, ref, steps)
         return joined([fragments[index] for index in range(self.count)])
 
-    def start(self, index: int, *arguments: Any) -> None:
+    def start(self, index: int, *arguments: object) -> None:
         """Ask a sampler for its next fragment, with weights (or a reference to them) and steps."""
         ref = getattr(self.actors[index], self.kind.method).remote(*arguments)
-        self._asked[ref] = (index, arguments, time.monotonic(), self.incarnations[index])
+        self._asked[ref] = Asked(index, arguments, time.monotonic(), self.incarnations[index])
 
     def next(self) -> tuple[int, Any]:
         """Wait for the next fragment that was asked for; return the sampler's index and the fragment.
@@ -84,19 +98,19 @@ class Samplers:
             if not ready:
                 self._end_those_that_hang()
                 continue
-            index, arguments, _, incarnation = self._asked.pop(ready[0])
+            asked = self._asked.pop(ready[0])
             try:
                 fragment = mpi_runtime.get(ready[0])
             except TaskError as error:
                 # Errors of environments as they are, others with their remote traceback.
                 raise (error.cause if isinstance(error.cause, EnvError) else error) from None
             except ActorError as error:
-                self._replace(index, incarnation, str(error), arguments)
+                self._replace(asked, str(error))
                 continue
-            self._failed[index] = 0
-            return index, fragment
+            self._failed[asked.sampler] = 0
+            return asked.sampler, fragment
 
-    def call(self, name: str, *arguments: Any) -> list[Any]:
+    def call(self, name: str, *arguments: object) -> list[Any]:
         """Call a method of every sampler."""
         if self.local is not None:
             return [getattr(self.local, name)(*arguments)]
@@ -133,7 +147,7 @@ class Samplers:
 
     def idle(self) -> list[int]:
         """Return the samplers that have not been asked for a fragment."""
-        asked = {index for index, *_ in self._asked.values()}
+        asked = {one.sampler for one in self._asked.values()}
         return [index for index in range(self.count) if index not in asked]
 
     def drain(self) -> None:
@@ -141,28 +155,30 @@ class Samplers:
         while self._asked:
             self.next()
 
-    def _started(self, index: int) -> Any:
-        cls: Any = mpi_runtime.remote(num_cpus=1, max_restarts=0)(self.kind)
-        return cls.remote(self.spec, index, self.incarnations[index])
+    def _started(self, index: int) -> ActorHandle[Sampler]:
+        return mpi_runtime.remote(num_cpus=1, max_restarts=0)(self.kind).remote(
+            self.spec, index, self.incarnations[index]
+        )
 
     def _patience(self) -> float | None:
         if self.timeout_s is None:
             return None
-        first = min(since for _, _, since, _ in self._asked.values())
+        first = min(one.since for one in self._asked.values())
         return max(0.001, first + self.timeout_s - time.monotonic())
 
     def _end_those_that_hang(self) -> None:
         now = time.monotonic()
-        for ref, (index, arguments, since, incarnation) in list(self._asked.items()):
-            if self.timeout_s is not None and now - since >= self.timeout_s:
+        for ref, asked in list(self._asked.items()):
+            if self.timeout_s is not None and now - asked.since >= self.timeout_s:
                 del self._asked[ref]
-                mpi_runtime.kill(self.actors[index])
-                self._replace(index, incarnation, f"no fragment in sample_timeout_s={self.timeout_s} s", arguments)
+                mpi_runtime.kill(self.actors[asked.sampler])
+                self._replace(asked, f"no fragment in sample_timeout_s={self.timeout_s} s")
 
-    def _replace(self, index: int, incarnation: int, why: str, arguments: tuple[Any, ...]) -> None:
+    def _replace(self, asked: Asked, why: str) -> None:
         """Ask for a fragment again, of a new sampler unless the one that was asked has been replaced already."""
-        if incarnation < self.incarnations[index]:
-            self.start(index, *arguments)
+        index = asked.sampler
+        if asked.incarnation < self.incarnations[index]:
+            self.start(index, *asked.arguments)
             return
         self._failed[index] += 1
         self.restarts += 1
@@ -171,4 +187,4 @@ class Samplers:
         self.incarnations[index] += 1
         _log.warning("sampler %d is replaced, and asked for its fragment again: %s", index, why)
         self.actors[index] = self._started(index)
-        self.start(index, *arguments)
+        self.start(index, *asked.arguments)

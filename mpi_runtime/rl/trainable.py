@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import mpi_runtime
+from mpi_runtime.rl.algorithm import Result
 from mpi_runtime.rl.config import algorithm_named
 from mpi_runtime.rl.envs import maker, registered
-from mpi_runtime.rl.parameters import given_as
+from mpi_runtime.rl.parameters import Given, given_as
 
 FILE = "checkpoint"
 """In the directory of a trial's checkpoint."""
@@ -25,7 +26,7 @@ def trainable(name: str) -> type:
     tune: Any = mpi_runtime.tune  # by its public names: it imports this module when an algorithm is asked for
 
     class AlgorithmTrainable(tune.Trainable):  # type: ignore[misc]
-        def setup(self, config: dict[str, Any]) -> None:
+        def setup(self, config: Given) -> None:
             config = dict(config)
             if "env" not in config:
                 raise ValueError(f'the space of {name} needs an environment: param_space={{"env": "CartPole-v1", ...}}')
@@ -33,20 +34,20 @@ def trainable(name: str) -> type:
             env_config = config.pop("env_config", None)
             self.algorithm = algorithm_named(name)(made.get(env, env), env_config=env_config, **config)
 
-        def step(self) -> dict[str, Any]:
+        def step(self) -> Result:
             return self.algorithm.train()
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             self.algorithm.save(Path(checkpoint_dir) / FILE)
 
-        def load_checkpoint(self, checkpoint: Any) -> None:
+        def load_checkpoint(self, checkpoint: str) -> None:
             self.algorithm.restore(Path(checkpoint) / FILE)
 
         def cleanup(self) -> None:
             self.algorithm.stop()
 
         @classmethod
-        def default_resource_request(cls, config: dict[str, Any]) -> Any:
+        def default_resource_request(cls, config: Given) -> Any:
             count = given_as(config, "num_samplers", algorithm_named(name).Parameters.num_samplers)
             return tune.PlacementGroupFactory([{"CPU": 1}] * (1 + int(count)))
 

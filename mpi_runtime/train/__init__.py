@@ -29,8 +29,9 @@ _HOMES = {
     "shards": "Shard",
     "torch": "TorchTrainer",
     "trainer": "DataParallelTrainer TrainingFailedError",
-    "worker": "TrainContext get_dataset_shard",
+    "worker": "Loop TrainContext get_dataset_shard",
 }
+"""The names of each module. `Loop` is for what is written to disk (`published`)."""
 
 __all__ = [
     "Checkpoint", "CheckpointConfig", "Context", "DataParallelTrainer", "FailureConfig", "ReportedCheckpoint",

@@ -30,5 +30,4 @@ def broadcast_from_rank_zero(data: T) -> T:
     Raises:
         RuntimeError: this is not a worker of a trainer, or another worker does something else.
     """
-    shared: T = worker_run("broadcast_from_rank_zero()").share(data)
-    return shared
+    return worker_run("broadcast_from_rank_zero()").share(data)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune import Callback, report
-from mpi_runtime.tune.extend import OF_EACH_REPORT, Trial, trial_run
+from mpi_runtime.tune.extend import OF_EACH_REPORT, Report, Trial, trial_run
 
 CHECKPOINT_PATH_KEY = "checkpoint_path"
 """The name of the reported value with the directory of the last checkpoint."""
@@ -15,6 +15,7 @@ OWN = OF_EACH_REPORT | {"config", "trial_id"}
 """Values that the trial around has too."""
 
 
+@published("mpi_runtime.train")
 class TuneReportCallback(Callback):
     """Passes the reports of a training on to the trial in which it runs: `RunConfig(callbacks=[TuneReportCallback()])`.
 
@@ -31,14 +32,12 @@ class TuneReportCallback(Callback):
         trial_run()
         self._directory = ""
 
-    def setup(
-        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
-    ) -> None:
+    def setup(self, *args: object, path: str = "", **info: object) -> None:
         """The training begins."""
-        self._directory = info["path"]
+        self._directory = path
 
     def on_trial_result(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: Report, **info: object
     ) -> None:
         """The workers have reported."""
         values = {name: value for name, value in result.items() if name not in OWN}

@@ -5,25 +5,27 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.train.worker import worker_run
 from mpi_runtime.tune import Checkpoint, Result
-from mpi_runtime.tune.extend import Watched, advised
+from mpi_runtime.tune.extend import Report, Watched, advised
 
 POLL_S = 0.05
 
 
+@published("mpi_runtime.train")
 @dataclass(frozen=True)
 class ReportedCheckpoint:
     """A checkpoint with its report."""
 
     checkpoint: Checkpoint
     """The files."""
-    metrics: dict[str, Any]
+    metrics: Report
     """What rank 0 has reported with them."""
 
 
+@published("mpi_runtime.train")
 @advised
 def get_all_reported_checkpoints(timeout_s: float | None = None) -> list[ReportedCheckpoint]:
     """Return the checkpoints of this training that are on disk, oldest first, those of earlier attempts included.

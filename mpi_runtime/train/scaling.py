@@ -6,12 +6,14 @@ import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.arguments import check_bool
 from mpi_runtime.extend import check_selector
 from mpi_runtime.scheduler.protocol.events import BUNDLES_MAX, STRATEGIES
 from mpi_runtime.tune.extend import GangRequest, advised
 
 
+@published("mpi_runtime.train")
 @advised
 @dataclass(frozen=True)
 class ScalingConfig:

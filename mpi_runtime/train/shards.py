@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import mpi_runtime
+from mpi_runtime.core import published
 
 
+class Items(Protocol):
+    """A data set: a length, and items by number."""
+
+    def __len__(self) -> int:
+        """The number of items."""
+
+    def __getitem__(self, index: Any, /) -> Any:
+        """An item, or a part."""
+
+
+@published("mpi_runtime.train")
 class Shard(Sequence[Any]):
     """The part of a worker. A reference in it is loaded when its item is asked for."""
 
-    def __init__(self, items: Any, start: int, stop: int) -> None:
+    def __init__(self, items: Items, start: int, stop: int) -> None:
         self._items = items
         self._range = range(start, stop)
 
@@ -31,7 +43,7 @@ class Shard(Sequence[Any]):
         return f"<Shard of {len(self)} items, from item {self._range.start}>"
 
 
-def check(name: str, items: Any) -> None:
+def check(name: str, items: object) -> None:
     """Refuse data that cannot be cut, by TypeError: it has no length or no items with numbers."""
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise TypeError(
@@ -40,10 +52,11 @@ def check(name: str, items: Any) -> None:
         )
 
 
-def cut(items: Any, rank: int, size: int) -> Any:
+def cut(items: Items, rank: int, size: int) -> Items:
     """Return the part of a worker: a slice of what has slices, such as an array; else a `Shard`."""
     count = len(items)
     start, stop = count * rank // size, count * (rank + 1) // size
     if not isinstance(items, list | tuple) and hasattr(items, "shape"):
-        return items[start:stop]
+        part: Items = items[start:stop]
+        return part
     return Shard(items, start, stop)

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.errors import optional
@@ -68,7 +69,7 @@ class TorchConfig:
         _leave(distributed)
 
 
-def _leave(distributed: Any) -> None:
+def _leave(distributed: ModuleType) -> None:
     if distributed.is_initialized():  # else the function has left the group itself
         distributed.destroy_process_group()
 
@@ -79,13 +80,13 @@ class TorchTrainer(DataParallelTrainer):
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[..., Any],
+        train_loop_per_worker: Callable[..., object],
         *,
-        train_loop_config: Mapping[str, Any] | None = None,
+        train_loop_config: Mapping[str, object] | None = None,
         torch_config: TorchConfig | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: Mapping[str, Any] | None = None,
+        datasets: Mapping[str, object] | None = None,
     ) -> None:
         """Define a training. The other arguments are those of `DataParallelTrainer`.
 
@@ -123,7 +124,7 @@ def prepare_model(
     model: torch.nn.Module,
     move_to_device: bool | torch.device = True,
     parallel_strategy: str | None = "ddp",
-    parallel_strategy_kwargs: Mapping[str, Any] | None = None,
+    parallel_strategy_kwargs: Mapping[str, object] | None = None,
 ) -> torch.nn.Module:
     """Return a model that trains together with those of the other workers.
 
@@ -182,7 +183,7 @@ def prepare_data_loader(
 class _Moving:
     """A data loader whose batches are moved to a device."""
 
-    def __init__(self, loader: Any, device: torch.device, is_async: bool) -> None:
+    def __init__(self, loader: DataLoader[Any], device: torch.device, is_async: bool) -> None:
         self._loader, self._device, self._is_async = loader, device, is_async
 
     def __iter__(self) -> Iterator[Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import mpi_runtime
+from mpi_runtime.core import published
 from mpi_runtime.show import log
 from mpi_runtime.train import shards
 from mpi_runtime.train.scaling import ScalingConfig
@@ -15,6 +16,7 @@ from mpi_runtime.tune import Result, RunConfig, TuneError, Tuner
 from mpi_runtime.tune.extend import DEFAULT_FOLDER, PREPARED, Prepared, Trial, advised
 
 
+@published("mpi_runtime.train")
 class TrainingFailedError(TuneError):
     """A training has failed, and `FailureConfig` allows no other attempt. Its cause is the error of the worker."""
 
@@ -34,6 +36,7 @@ class _Training(Tuner):
         )
 
 
+@published("mpi_runtime.train")
 @advised
 class DataParallelTrainer:
     """Runs a function on several workers at the same time, and keeps what it reports.
@@ -51,12 +54,12 @@ class DataParallelTrainer:
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[..., Any],
+        train_loop_per_worker: Callable[..., object],
         *,
-        train_loop_config: Mapping[str, Any] | None = None,
+        train_loop_config: Mapping[str, object] | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        datasets: Mapping[str, Any] | None = None,
+        datasets: Mapping[str, object] | None = None,
     ) -> None:
         """Define a training. With `datasets` it starts a job unless one runs.
 
@@ -120,7 +123,7 @@ class DataParallelTrainer:
         return _checked(result)
 
     @classmethod
-    def can_restore(cls, path: Any) -> bool:
+    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
         """Whether a directory has a training or an experiment. `fit` with its name continues it."""
         return Tuner.can_restore(path)
 

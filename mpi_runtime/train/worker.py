@@ -18,17 +18,19 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import cloudpickle
 
+from mpi_runtime.core import published
 from mpi_runtime.extend import job
 from mpi_runtime.extend import member as gang_member
 from mpi_runtime.files.writing import replace_file
-from mpi_runtime.train.shards import cut
+from mpi_runtime.train.shards import Items, cut
 from mpi_runtime.tune import Checkpoint, Context
 from mpi_runtime.tune.extend import (
     RETURN_VALUE,
+    Config,
     Ranks,
     Saved,
     StopTrial,
@@ -43,6 +45,7 @@ from mpi_runtime.tune.extend import (
     trial_run_or_none,
 )
 
+T = TypeVar("T")
 TRAIN_DATASET_KEY = "train"
 """The name of the data set that `get_dataset_shard` returns without a name."""
 TrainContext = Context
@@ -59,15 +62,16 @@ class Backend(Protocol):
         """A context in which the group exists. `own_gpus`: the number of GPUs of this worker."""
 
 
+@published("mpi_runtime.train")
 @dataclass(frozen=True)
 class Loop:
     """The function of a trainer, as the trial of an experiment."""
 
-    function: Callable[..., Any]
-    config: Mapping[str, Any]
+    function: Callable[..., object]
+    config: Mapping[str, object]
     backend: Backend | None
 
-    def __call__(self, config: Mapping[str, Any], /, **datasets: Any) -> None:
+    def __call__(self, config: Config, /, **datasets: Items) -> None:
         """Run the function on this worker."""
         if unknown := sorted(set(config) - {CONFIG}):
             raise ValueError(f'the space of a trainer has the key "{CONFIG}" and no other: not {", ".join(unknown)}')
@@ -84,7 +88,7 @@ class Loop:
             run.end()
 
 
-def takes_config(function: Callable[..., Any]) -> bool:
+def takes_config(function: Callable[..., object]) -> bool:
     """Whether the function of a trainer takes its configuration. TypeError: it needs more."""
     try:
         signature = inspect.signature(function)
@@ -97,7 +101,7 @@ def takes_config(function: Callable[..., Any]) -> bool:
     raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
 
 
-def _keep_return_value(folder: Path, value: Any) -> None:
+def _keep_return_value(folder: Path, value: object) -> None:
     """Write what the function returned, in place of that of an earlier attempt."""
     path = folder / RETURN_VALUE
     path.unlink(missing_ok=True)
@@ -119,7 +123,7 @@ def _keep_return_value(folder: Path, value: Any) -> None:
 class WorkerRun(TrialRun):
     """The run of a trial on one of several workers."""
 
-    def __init__(self, trial: TrialRun, datasets: Mapping[str, Any]) -> None:
+    def __init__(self, trial: TrialRun, datasets: Mapping[str, Items]) -> None:
         assert gang_member.current is not None, "the function of a trainer runs on a gang"
         self._member = gang_member.current
         place = self._member.place
@@ -132,7 +136,7 @@ class WorkerRun(TrialRun):
         for left in folder.glob(f".checkpoint_*.rank{place.rank}"):  # an earlier attempt ended before its report
             shutil.rmtree(left, ignore_errors=True)
 
-    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+    def report(self, metrics: Mapping[str, object], checkpoint: Checkpoint | None) -> None:
         """Report with all other workers: the values of rank 0, and the files of all."""
         values, odd = plain(metrics)
         number, path = self.next_number, self.next_path()
@@ -149,17 +153,18 @@ class WorkerRun(TrialRun):
         if self._meet(decision)[0] == _STOPS:
             raise StopTrial
 
-    def share(self, data: Any) -> Any:
+    def share(self, data: T) -> T:
         """Wait for all other workers, and return the data of rank 0."""
         own = b"" if self.ranks.rank else cloudpickle.dumps(data, 5)
         first = self._together("is at a barrier or broadcast", _SHARES + own)[0]
-        return pickle.loads(first[1:]) if self.ranks.rank else data
+        shared: T = pickle.loads(first[1:]) if self.ranks.rank else data
+        return shared
 
     def end(self) -> None:
         """The function has ended on this worker."""
         self._meet(_ENDS)
 
-    def shard(self, name: str) -> Any:
+    def shard(self, name: str) -> Items:
         """The part of a data set."""
         if name not in self._datasets:
             raise KeyError(f"the trainer has no data set {name!r}: it has {sorted(self._datasets)}")
@@ -210,6 +215,7 @@ def _part(path: str, rank: int) -> str:
     return os.path.join(folder, f".{name}.rank{rank}")
 
 
+@published("mpi_runtime.train")
 def get_dataset_shard(dataset_name: str = TRAIN_DATASET_KEY) -> Any:
     """Return this worker's part of a data set of the trainer.
 

@@ -2,20 +2,25 @@
 
     from mpi_runtime import tune
 
-`Tuner` runs trials as tasks, `tune.simulate` runs an experiment in virtual time. All decisions are in `study/`, a state
-machine without a clock: the driver in `experiment/` sends it events and performs its orders.
+`Tuner` runs trials as tasks, `tune.simulate` runs an experiment in virtual time. Three rooms share the work:
+
+- `study/` decides, and does nothing itself. It is a state machine without a clock: events in, orders out.
+- `experiment/` is the program that called `fit`. It sends events to a study, performs its orders, and writes files.
+- `trials/` is what runs a single trial, in the process of its task, and what the two sides send each other.
+
+All three know a trial by the record in `trial.py`. The modules:
 
 - `cli.py`: the verb `tune`: lists, shows and resumes experiments
 - `extend.py`: what `train` uses, beside the public names
-- `experiment/`: runs experiments: `Tuner`, the driver, the journal, results
+- `experiment/`: runs experiments: `Tuner`, the driver, the journal, kept checkpoints, results
 - `integration/`: callbacks for other libraries: XGBoost, LightGBM, Lightning, MLflow, Weights & Biases
 - `show/`: progress, files of trials, plots, the page of an experiment
-- `trials/`: one trial in its process: `report`, checkpoints, the trainable
-- `study/`: the decisions of an experiment
+- `trials/`: one trial in its process: the trainable, its resources, `report`, checkpoints
+- `study/`: the decisions of an experiment: its settings, stoppers, events and orders
 - `schedulers/`: schedulers of trials: ASHA, HyperBand, PBT and others
 - `search/`: searchers: grids and random numbers, BOHB, other libraries
 - `space/`: spaces of parameters
-- `trial.py`: one trial: its state, and the moves that are allowed
+- `trial.py`: the record of one trial: its state, and the moves that are allowed; reading reports
 - `unsupported.py`: arguments of Ray that are not here, each with what to do instead
 """
 
@@ -25,7 +30,7 @@ from mpi_runtime import _face
 
 _HOMES = {
     "": "integration schedulers search",
-    "trials.bundles": "PlacementGroupFactory",
+    "trials.bundles": "GangRequest PlacementGroupFactory",
     "study.callback": "Callback",
     "trials.checkpoint": "Checkpoint",
     "show.loggers": "CSVLoggerCallback JsonLoggerCallback LoggerCallback TBXLoggerCallback",
@@ -36,20 +41,25 @@ _HOMES = {
     "experiment.results": "Result ResultGrid",
     "study.settings": "CheckpointConfig FailureConfig RunConfig TuneConfig",
     "space.domains": (
-        "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn quniform randint randn "
-        "sample_from uniform"
+        "Categorical Domain Float Function Integer Normal choice grid_search lograndint loguniform qlograndint "
+        "qloguniform qrandint qrandn quniform randint randn sample_from uniform"
     ),
     "study.stoppers": (
         "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper NoopStopper Stopper "
-        "TrialPlateauStopper"
+        "TimeLimit TrialPlateauStopper"
     ),
     "experiment.timeout": "TimeoutStopper",
-    "trials.trainable": "Trainable register_env register_trainable with_parameters with_resources",
-    "trial": "TuneError",
-    "experiment.tuner": "Tuner",
+    "trials.trainable": (
+        "NotTrainableError Prepared Trainable register_env register_trainable with_parameters with_resources"
+    ),
+    "trial": "ReportError Trial TuneError",
+    "experiment.tuner": "Made Tuner",
     "study.virtual_time": "Simulated simulate",
 }
-"""The names of each module, which is loaded when one of them is used: a process that runs trials needs few of them."""
+"""The names of each module, which is loaded when one of them is used: a process that runs trials needs few of them.
+
+Those that `__all__` lacks are for what is written to disk (`published`).
+"""
 
 __all__ = [
     "CLIReporter", "CSVLoggerCallback", "Callback", "Checkpoint", "CheckpointConfig", "CombinedStopper", "Context",

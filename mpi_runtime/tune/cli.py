@@ -9,12 +9,13 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files.claim import living_owner_of
 from mpi_runtime.show.command_line import directory_parser, on_directory, print_json
 from mpi_runtime.show.numbers import plural
+from mpi_runtime.tune.trial import Config
 
 if TYPE_CHECKING:
     from mpi_runtime.tune.experiment.journal_view import Watched, WatchedTrial
@@ -40,7 +41,7 @@ def list_all(directory: Path, as_json: bool) -> int:
             raise JournalError(f"there is no directory {directory}")
         is_open = all(os.access(path, os.R_OK | os.X_OK) for path in (directory, *directory.iterdir()) if path.is_dir())
         raise JournalError(f"{directory} has no experiments{'' if is_open else ' that you may read'}")
-    facts: list[dict[str, Any]] = []
+    facts: list[Config] = []
     for path in found:
         seen, job = _read(path), living_owner_of(path)
         counts = Counter(trial.status for trial in seen)
@@ -71,7 +72,7 @@ def _seconds(trial: WatchedTrial) -> float:
     return trial.reported_s - trial.began_s if trial.history else 0.0
 
 
-def _facts(trial: WatchedTrial) -> dict[str, Any]:
+def _facts(trial: WatchedTrial) -> Config:
     told = {"trial": trial.trial_id, "status": trial.status, "reports": len(trial.history), "seconds": _seconds(trial)}
     return {**told, "config": trial.config, "last": trial.last}
 

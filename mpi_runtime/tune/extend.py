@@ -8,7 +8,7 @@ _HOMES = {
     ".unsupported": "advised",
     ".experiment.tuner": "DEFAULT_FOLDER",
     ".experiment.journal_view": "Watched",
-    ".trial": "OF_EACH_REPORT Trial",
+    ".trial": "OF_EACH_REPORT Config Report Trial",
     ".trials.bundles": "GangRequest",
     ".trials.checkpoint": "RETURN_VALUE Saved keep merge",
     ".trials.reporting": "Ranks StopTrial TrialRun check_checkpoint enter_trial plain trial_run trial_run_or_none",
@@ -22,9 +22,11 @@ __all__ = [
     "OF_EACH_REPORT",
     "PREPARED",
     "RETURN_VALUE",
+    "Config",
     "GangRequest",
     "Prepared",
     "Ranks",
+    "Report",
     "Saved",
     "StopTrial",
     "Trial",
@@ -44,7 +46,7 @@ __all__ = [
 if TYPE_CHECKING:
     from mpi_runtime.tune.experiment.journal_view import Watched
     from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER
-    from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial
+    from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, Trial
     from mpi_runtime.tune.trials.bundles import GangRequest
     from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, keep, merge
     from mpi_runtime.tune.trials.reporting import (

@@ -7,7 +7,18 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
+
+from mpi_runtime.core import published
+
+Config = dict[str, Any]
+"""The configuration of a trial, by name."""
+Report = dict[str, Any]
+"""The values of a report, by name."""
+Values = Mapping[str, Any]
+"""Either of them, to be read."""
+Point = Any
+"""From where a trial continues: a `Saved`, or in virtual time what its steps yield. A study never looks into it."""
 
 DEFAULT_METRIC = "_metric"
 """The name of the value that a function returns or yields as a bare number."""
@@ -31,10 +42,12 @@ def trial_id_of(prefix: str, index: int) -> str:
     return f"{prefix}{index:05d}"
 
 
+@published("mpi_runtime.tune")
 class TuneError(Exception):
     """An experiment cannot run or has failed, or a trial with an error of which only the text is known."""
 
 
+@published("mpi_runtime.tune")
 class ReportError(ValueError):
     """A report that cannot be judged, for example because its metric is not a number: its trial fails."""
 
@@ -51,6 +64,7 @@ class Progress(NamedTuple):
 BEGIN = Progress()
 
 
+@published("mpi_runtime.tune")
 @dataclass(slots=True, eq=False)
 class Trial:
     """One configuration and its progress. `moved` changes its state."""
@@ -63,13 +77,13 @@ class Trial:
 
     trial_id: str
     index: int
-    config: dict[str, Any]
+    config: Config
     status: str = PENDING
-    last_result: dict[str, Any] = field(default_factory=dict)
-    best_result: dict[str, Any] = field(default_factory=dict)
+    last_result: Report = field(default_factory=dict)
+    best_result: Report = field(default_factory=dict)
     """The report with the best value of the metric; empty if there is no metric."""
     best_score: float = float("-inf")
-    checkpoint: Any = None
+    checkpoint: Point = None
     checkpoint_at: Progress = BEGIN
     """Its progress at its checkpoint, from which it continues."""
     iteration: int = 0
@@ -80,7 +94,7 @@ class Trial:
     timesteps: float = 0
     failures: int = 0
     crashes: int = 0
-    error: Any = None
+    error: object = None
     local_path: str = ""
     """The directory of its files."""
 
@@ -127,7 +141,7 @@ def sign_of(mode: str) -> float:
     return -1.0 if mode == "min" else 1.0
 
 
-def check_goal(metric: Any, mode: Any) -> None:
+def check_goal(metric: str | None, mode: str | None) -> None:
     """Check a metric and a mode; each may be None."""
     if metric is not None and not isinstance(metric, str):
         raise TypeError(f"metric must be the name of one reported value, not {metric!r}: report a sum of several")
@@ -137,9 +151,9 @@ def check_goal(metric: Any, mode: Any) -> None:
         sign_of(mode)
 
 
-def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+def flat(values: Values, prefix: str = "") -> Config:
     """Nested dictionaries as one, with names like `a/b`."""
-    found: dict[str, Any] = {}
+    found: Config = {}
     for name, value in values.items():
         if isinstance(value, dict):
             found.update(flat(value, f"{prefix}{name}/"))
@@ -148,11 +162,11 @@ def flat(values: Any, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def value_in(result: Mapping[str, Any], name: str) -> Any:
+def value_in(result: Mapping[str, object], name: str) -> object:
     """A reported value. As in Ray Tune, `a/b` is the value `b` of the dictionary `a`. KeyError: it was not reported."""
     if name in result:
         return result[name]
-    value: Any = result
+    value: object = result
     for part in name.split("/"):
         if not isinstance(value, Mapping) or part not in value:
             raise KeyError(name)
@@ -160,13 +174,13 @@ def value_in(result: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def score_in(result: Mapping[str, Any], name: str, mode: str) -> float:
+def score_in(result: Mapping[str, object], name: str, mode: str) -> float:
     """A reported value for comparisons: higher is better. Minus infinity: it was not reported, or is not a number."""
     value = number_in(result, name)
     return -math.inf if value is None else sign_of(mode) * value
 
 
-def required(result: Mapping[str, Any], name: str, what: str, where: str) -> Any:
+def required(result: Mapping[str, object], name: str, what: str, where: str) -> object:
     """A reported value, or a ReportError that explains `what` it is, and `where` it was looked for."""
     try:
         return value_in(result, name)
@@ -176,7 +190,7 @@ def required(result: Mapping[str, Any], name: str, what: str, where: str) -> Any
         ) from None
 
 
-def has_value(result: Mapping[str, Any], name: str) -> bool:
+def has_value(result: Mapping[str, object], name: str) -> bool:
     """Whether a value was reported, as `value_in` finds it."""
     try:
         value_in(result, name)
@@ -185,7 +199,7 @@ def has_value(result: Mapping[str, Any], name: str) -> bool:
     return True
 
 
-def named_in(result: dict[str, Any], name: str | None) -> dict[str, Any]:
+def named_in(result: Report, name: str | None) -> Report:
     """The report, with a value of a nested dictionary (`a/b`) also under its full name. Text of a number is one."""
     if name is None or not has_value(result, name):
         return result
@@ -196,7 +210,7 @@ def named_in(result: dict[str, Any], name: str | None) -> dict[str, Any]:
     return result if name in result and result[name] is value else {**result, name: value}
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether a value is a number of Python. Unlike `isinstance` this runs no code of its class."""
     return issubclass(type(value), int | float)
 
@@ -209,15 +223,15 @@ def as_number(value: Any) -> float:
     return found
 
 
-def number_in(report: Mapping[str, Any], name: str | None) -> float | None:
+def number_in(report: Mapping[str, object], name: str | None) -> float | None:
     """Return the number with this name in a report; None if the report has none, or NaN."""
-    value: Any = value_in(report, name) if name is not None and has_value(report, name) else None
+    value = value_in(report, name) if name is not None and has_value(report, name) else None
     return float(value) if is_number(value) and not math.isnan(value) else None
 
 
-def count_in(report: Mapping[str, Any], name: str) -> float | None:
+def count_in(report: Mapping[str, object], name: str) -> float | None:
     """Return the count with this name in a report; None if the report has none that can be written."""
-    value: Any = report.get(name)
+    value = report.get(name)
     try:
         count = as_number(value)
     except Exception:  # code of its class
@@ -227,14 +241,16 @@ def count_in(report: Mapping[str, Any], name: str) -> float | None:
     return value if is_number(value) else count
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """A value as text in UTF-8: text as it is, the `repr` of others without addresses. Never raises."""
     try:
-        if type(value) is not str:
-            is_large = isinstance(value, int) and value.bit_length() > DECIMAL_BITS
-            value = hex(value) if is_large else ADDRESS.sub("", repr(value))
-        found: str = value if value.isascii() else value.encode(errors="backslashreplace").decode()
-        return found
+        if type(value) is str:
+            shown = value
+        elif isinstance(value, int) and value.bit_length() > DECIMAL_BITS:
+            shown = hex(value)
+        else:
+            shown = ADDRESS.sub("", repr(value))
+        return shown if shown.isascii() else shown.encode(errors="backslashreplace").decode()
     except Exception:  # code of its class
         return f"<{name_of(type(value))}>"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-T = TypeVar("T", bound=Callable[..., Any])
+T = TypeVar("T", bound=Callable[..., object])
 
 _CHECKPOINTS = "pass CheckpointConfig"
 _PATHS = "paths are those of a file system that all hosts share: set RunConfig(storage_path=...)"
@@ -99,7 +99,7 @@ def advised(target: T) -> T:
     known = {name for one in takers for name in inspect.signature(one).parameters}
 
     @functools.wraps(call)
-    def checked(*args: Any, **named: Any) -> Any:
+    def checked(*args: object, **named: object) -> object:
         for name in [one for one in named if one not in known and one in ADVICE]:
             if named.pop(name) is not None:
                 raise TypeError(f"Ray's argument {name} of {target.__name__} is not here: {ADVICE[name]}")

@@ -124,6 +124,80 @@ reveal_type(ray.is_initialized())  # bool
 reveal_type(ray.init())  # Context
 """
 
+EXPERIMENT = """
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mpi_runtime import rl, train, tune
+from mpi_runtime.tune.schedulers import ASHAScheduler
+from mpi_runtime.tune.search import Searcher
+from mpi_runtime.tune.trial import Trial
+
+def loop(config: dict[str, Any]) -> None:
+    checkpoint = tune.get_checkpoint()
+    first = checkpoint.to_dict()["epoch"] if checkpoint else 0
+    tune.report({"loss": config["lr"] * first}, checkpoint=tune.Checkpoint.from_dict({"epoch": first + 1}))
+
+class Mine(Searcher):
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        return super().set_search_properties(metric, mode, config, **spec)
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        return {"lr": 0.1}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        print(result and result["loss"] + 1)
+
+class Prints(tune.Callback):
+    def setup(
+        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+    ) -> None:
+        print(info["path"].upper())
+
+    def on_trial_result(
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        print(trial.config["lr"] + result["loss"], trial.checkpoint.path)
+
+class Model(tune.Trainable):
+    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
+        self.x = config["x"]
+
+    def step(self) -> dict[str, Any]:
+        return {"loss": self.x}
+
+    def load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.x = checkpoint["x"]
+
+class Stops(tune.Stopper):
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        return bool(result["loss"] < 1)
+
+tuner = tune.Tuner(
+    tune.with_resources(loop, {"cpu": 2}),
+    param_space={"lr": tune.loguniform(1e-4, 1), "n": tune.grid_search([1, 2]), "f": tune.sample_from(lambda c: c.lr)},
+    tune_config=tune.TuneConfig("loss", "min", search_alg=Mine(), scheduler=ASHAScheduler()),
+    run_config=tune.RunConfig(stop={"loss": 1}, storage_path=Path("/"), callbacks=[Prints()]),
+)
+settings = [tune.RunConfig(stop=lambda trial_id, result: result["loss"] < 1), tune.RunConfig(stop=Stops())]
+grid = tuner.fit()
+numbers = [one.config["lr"] * 2 + one.metrics["loss"] for one in grid]
+trainer = train.DataParallelTrainer(loop, train_loop_config={"lr": 1}, datasets={"train": [1, 2]})
+shard = train.get_dataset_shard()
+numbers += [shard[0] + 1, len(shard), tune.run(loop, config={"lr": 1}, num_samples=2).best_config["lr"] + 1]
+ppo = rl.PPO("CartPole-v1", num_envs=8, learning_rate=lambda left: left, **{"gamma": 0.9})
+numbers += [ppo.train()["episode_reward_mean"] + 1, ppo.predict([1.0])[0] + 1]
+tune.simulate(lambda config, checkpoint: iter([(1.0, {"loss": config["lr"]}, None)]), param_space={"lr": 1})
+
+reveal_type(grid[0])  # Result
+reveal_type(grid[:2])  # list[Result]
+reveal_type(grid.get_best_result().metrics)  # dict[str, Any]
+reveal_type(grid.get_best_result().config)  # dict[str, Any]
+reveal_type(grid[0].history)  # list[dict[str, Any]]
+reveal_type(trainer.fit().metrics)  # dict[str, Any]
+"""
+
 DEFINITIONS = """
 from typing import cast
 
@@ -205,12 +279,10 @@ def plain(text: str) -> str:
     return re.sub(r"\b(?:mpi_runtime|checked_program|builtins)\.(?:\w+\.)*", "", text)
 
 
-EXPECTED = {
-    number: re.sub(r".*\)  # ", "", line)
-    for number, line in enumerate(PROGRAM.splitlines(), start=1)
-    if line.startswith("reveal_type(")
-}
-"""By line of the program the type that is to be found there, as mypy writes it."""
+def revealed(program: str) -> dict[int, str]:
+    """By line of a program the type that is to be found there, as mypy writes it."""
+    lines = enumerate(program.splitlines(), start=1)
+    return {number: re.sub(r".*\)  # ", "", line) for number, line in lines if line.startswith("reveal_type(")}
 
 
 def as_mypy_writes(text: str) -> str:
@@ -218,11 +290,13 @@ def as_mypy_writes(text: str) -> str:
     return re.sub(r" = [^,()\]]+", " =", text).replace("[(", "[[").replace("), ", "], ")
 
 
-def test_types_of_a_program(tmp_path: Path) -> None:
-    output = mypy(PROGRAM, tmp_path)
+@pytest.mark.parametrize("program", [PROGRAM, EXPERIMENT], ids=["program", "experiment"])
+def test_types_of_a_program(program: str, tmp_path: Path) -> None:
+    output = mypy(program, tmp_path)
     assert not [line for line in output if ": note: Revealed" not in line]
     said = lines_with(r":(\d+): note: Revealed type is \"(.*)\"$", output)
-    assert {number: plain(text).replace("Union[str, None]", "str | None") for number, text in said.items()} == EXPECTED
+    found = {number: plain(text).replace("Union[str, None]", "str | None") for number, text in said.items()}
+    assert found == revealed(program)
 
 
 def test_mistakes_are_found(tmp_path: Path) -> None:
@@ -231,11 +305,12 @@ def test_mistakes_are_found(tmp_path: Path) -> None:
     assert found == dict(enumerate(MISTAKES.values(), start=DEFINITIONS.count("\n") + 1))
 
 
-def test_pyright_finds_the_same_types(tmp_path: Path) -> None:
-    output = pyright(PROGRAM, tmp_path)
+@pytest.mark.parametrize("program", [PROGRAM, EXPERIMENT], ids=["program", "experiment"])
+def test_pyright_finds_the_same_types(program: str, tmp_path: Path) -> None:
+    output = pyright(program, tmp_path)
     assert not lines_with(r":(\d+):\d+ - (?:error|warning): (.*)", output)
     said = lines_with(r":(\d+):\d+ - information: Type of \".*\" is \"(.*)\"$", output)
-    expected = dict(EXPECTED)
+    expected = revealed(program)
     for mypys, pyrights in UNKNOWN_TO_PYRIGHT.items():
         expected = {number: text.replace(mypys, pyrights) for number, text in expected.items()}
     assert {number: as_mypy_writes(text) for number, text in said.items()} == expected

@@ -1,10 +1,14 @@
-"""Where the first version had what faces offer now: its pickles, and hashes in its journals, name these modules."""
+"""Where the first version had what faces offer now: its pickles, and hashes in its journals, name these modules.
+
+An entry stays for ever, also when its module has moved or is gone.
+"""
 
 from __future__ import annotations
 
 import io
 import pickle
 from collections.abc import Iterable
+from typing import Any
 
 _MODULES = """
 mpi_runtime.api.calls mpi_runtime cancel explain kill remote
@@ -31,6 +35,48 @@ mpi_runtime.calls.strategies mpi_runtime.util.scheduling_strategies PlacementGro
 mpi_runtime.client.generators mpi_runtime DynamicObjectRefGenerator ObjectRefGenerator
 mpi_runtime.client.refs mpi_runtime ActorRef ObjectRef adopt weak_actor
 mpi_runtime.client.typed_ids mpi_runtime ActorID FunctionID JobID NodeID PlacementGroupID TaskID UniqueID WorkerID
+mpi_runtime.rl.wrappers mpi_runtime.rl atari
+mpi_runtime.train.in_trial mpi_runtime.train TuneReportCallback
+mpi_runtime.train.reported mpi_runtime.train ReportedCheckpoint get_all_reported_checkpoints
+mpi_runtime.train.scaling mpi_runtime.train ScalingConfig
+mpi_runtime.train.shards mpi_runtime.train Shard
+mpi_runtime.train.trainer mpi_runtime.train DataParallelTrainer TrainingFailedError
+mpi_runtime.train.worker mpi_runtime.train Loop get_dataset_shard
+mpi_runtime.tune.experiment.by_name mpi_runtime.tune create_scheduler create_searcher
+mpi_runtime.tune.experiment.old_names mpi_runtime.tune Experiment ExperimentAnalysis run run_experiments
+mpi_runtime.tune.experiment.results mpi_runtime.tune Result ResultGrid
+mpi_runtime.tune.experiment.timeout mpi_runtime.tune TimeoutStopper
+mpi_runtime.tune.experiment.tuner mpi_runtime.tune Made Tuner
+mpi_runtime.tune.schedulers.asha mpi_runtime.tune.schedulers AsyncHyperBandScheduler _Cut _Rung
+mpi_runtime.tune.schedulers.base mpi_runtime.tune.schedulers FIFOScheduler TrialScheduler
+mpi_runtime.tune.schedulers.hyperband mpi_runtime.tune.schedulers HyperBandForBOHB HyperBandScheduler
+mpi_runtime.tune.schedulers.median_stopping mpi_runtime.tune.schedulers MedianStoppingRule
+mpi_runtime.tune.schedulers.pb2 mpi_runtime.tune.schedulers PB2
+mpi_runtime.tune.schedulers.pbt mpi_runtime.tune.schedulers PopulationBasedTraining PopulationBasedTrainingReplay
+mpi_runtime.tune.search.base mpi_runtime.tune.search BasicVariantGenerator Searcher
+mpi_runtime.tune.search.bayesopt mpi_runtime.tune.search BayesOptSearch
+mpi_runtime.tune.search.bohb mpi_runtime.tune.search TuneBOHB
+mpi_runtime.tune.search.hyperopt mpi_runtime.tune.search HyperOptSearch
+mpi_runtime.tune.search.limiters mpi_runtime.tune.search ConcurrencyLimiter Repeater
+mpi_runtime.tune.search.nevergrad mpi_runtime.tune.search NevergradSearch
+mpi_runtime.tune.search.optuna mpi_runtime.tune.search OptunaSearch
+mpi_runtime.tune.show.loggers mpi_runtime.tune CSVLoggerCallback JsonLoggerCallback LoggerCallback TBXLoggerCallback
+mpi_runtime.tune.show.progress mpi_runtime.tune CLIReporter JupyterNotebookReporter ProgressReporter
+mpi_runtime.tune.space.domains mpi_runtime.tune Categorical Domain Float Function Integer Normal choice grid_search
+mpi_runtime.tune.space.domains mpi_runtime.tune lograndint loguniform qlograndint qloguniform qrandint qrandn quniform
+mpi_runtime.tune.space.domains mpi_runtime.tune randint randn sample_from uniform
+mpi_runtime.tune.study.callback mpi_runtime.tune Callback
+mpi_runtime.tune.study.settings mpi_runtime.tune CheckpointConfig FailureConfig RunConfig TuneConfig
+mpi_runtime.tune.study.stoppers mpi_runtime.tune CombinedStopper ExperimentPlateauStopper FunctionStopper
+mpi_runtime.tune.study.stoppers mpi_runtime.tune MaximumIterationStopper NoopStopper Stopper TimeLimit
+mpi_runtime.tune.study.stoppers mpi_runtime.tune TrialPlateauStopper
+mpi_runtime.tune.study.virtual_time mpi_runtime.tune Simulated simulate
+mpi_runtime.tune.trial mpi_runtime.tune ReportError Trial TuneError
+mpi_runtime.tune.trials.bundles mpi_runtime.tune GangRequest PlacementGroupFactory
+mpi_runtime.tune.trials.checkpoint mpi_runtime.tune Checkpoint
+mpi_runtime.tune.trials.reporting mpi_runtime.tune Context get_checkpoint get_context report
+mpi_runtime.tune.trials.trainable mpi_runtime.tune NotTrainableError Prepared Trainable register_env register_trainable
+mpi_runtime.tune.trials.trainable mpi_runtime.tune with_parameters with_resources
 """
 """Module, face, names."""
 MODULES = {
@@ -60,7 +106,7 @@ class _Unpickler(pickle.Unpickler):
         return super().find_class(FACES.get((module, name), module), name)
 
 
-def loads(data: bytes | bytearray | memoryview, buffers: Iterable[object] = ()) -> object:
+def loads(data: bytes | bytearray | memoryview, buffers: Iterable[object] = ()) -> Any:
     """Do as `pickle.loads` with a pickle of the first version."""
     return _Unpickler(io.BytesIO(data), buffers=buffers).load()
 

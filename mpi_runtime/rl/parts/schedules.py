@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 Schedule = Callable[[float], float]
+Rate = float | str | Schedule
+"""As users state it: see `schedule`."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Linear:
         return self.first + (self.last - self.first) * done
 
 
-def schedule(name: str, value: Any) -> Schedule:
+def schedule(name: str, value: object) -> Schedule:
     """Return a number, a function of the remaining part, or "lin_0.001" (as in rl-zoo: a line to 0) as a schedule."""
     if callable(value):
         found: Schedule = value

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from mpi_runtime.rl.parts.weights import Array
+
+Observation = Any
+"""An observation as an environment makes it: an array, a number, a dictionary or a tuple."""
+Space = Any
+"""A space of gymnasium or of old gym."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,11 @@ class Observations:
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> type[np.generic]:
         """The type of an encoded observation."""
         return np.uint8 if self.kind == "image" else np.float32
 
-    def encode(self, observation: Any) -> NDArray[Any]:
+    def encode(self, observation: Observation) -> Array:
         """Return an observation of the environment as the network's input, of `shape` and `dtype`."""
         if self.kind == "image":
             image = np.asarray(observation, np.uint8)
@@ -86,11 +92,11 @@ class Actions:
         return () if self.kind == "discrete" else (len(self.sizes) or self.outputs,)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> type[np.generic]:
         """The type of an action in a fragment."""
         return np.float32 if self.kind == "box" else np.int64
 
-    def to_env(self, action: NDArray[Any]) -> Any:
+    def to_env(self, action: Array) -> Array:
         """Return actions of a fragment (one, or a batch) as the environment takes them: clipped, shifted, in shape."""
         if self.kind == "box":
             clipped = np.clip(action, np.asarray(self.low, np.float32), np.asarray(self.high, np.float32))
@@ -98,7 +104,7 @@ class Actions:
         return action + self.start if self.start else action
 
 
-def observations_of(space: Any) -> Observations:
+def observations_of(space: Space) -> Observations:
     """Describe an observation space. ValueError: there is no encoding for it."""
     name = _kind(space)
     if name == "Box":
@@ -122,7 +128,7 @@ def observations_of(space: Any) -> Observations:
     )
 
 
-def actions_of(space: Any) -> Actions:
+def actions_of(space: Space) -> Actions:
     """Describe an action space. ValueError: no distribution fits it."""
     name = _kind(space)
     if name == "Discrete":
@@ -139,7 +145,7 @@ def actions_of(space: Any) -> Actions:
     )
 
 
-def differences(names: Sequence[str], ours: Any, theirs: Any) -> list[str]:
+def differences(names: Sequence[str], ours: object, theirs: object) -> list[str]:
     """Return a line for each of these attributes that differs."""
     return [
         f"{name}: {getattr(ours, name)!r} here, {getattr(theirs, name)!r} there"
@@ -148,12 +154,12 @@ def differences(names: Sequence[str], ours: Any, theirs: Any) -> list[str]:
     ]
 
 
-def _kind(space: Any) -> str:
+def _kind(space: Space) -> str:
     known = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
     return next((cls.__name__ for cls in type(space).__mro__ if cls.__name__ in known), type(space).__name__)
 
 
-def _sizes(space: Any) -> tuple[int, ...]:
+def _sizes(space: Space) -> tuple[int, ...]:
     if _kind(space) == "MultiBinary":
         return (2,) * int(np.prod(space.n))
     return tuple(int(n) for n in np.ravel(space.nvec))

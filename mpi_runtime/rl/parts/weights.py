@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Array = NDArray[Any]
 
 
-def flatten(arrays: Sequence[Any]) -> Array:
+def flatten(arrays: Sequence[Array | Tensor]) -> Array:
     """Copy arrays, or torch parameters on any device, into one vector."""
     pieces = [np.asarray(one.detach().cpu() if hasattr(one, "detach") else one, np.float32).ravel() for one in arrays]
     return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
@@ -27,7 +30,7 @@ def views(vector: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     return [vector[..., end - size : end].reshape(*before, *shape) for end, size, shape in parts]
 
 
-def assign(vector: Array, parameters: Sequence[Any]) -> None:
+def assign(vector: Array, parameters: Sequence[Tensor]) -> None:
     """Copy a vector into the parameters of a torch network, in place."""
     import torch  # not at the top: samplers have none
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune import schedulers, search
 from mpi_runtime.tune.schedulers.base import TrialScheduler
 from mpi_runtime.tune.search.base import Searcher
@@ -33,6 +36,7 @@ SEARCHERS = {
 }
 
 
+@published("mpi_runtime.tune")
 def create_scheduler(scheduler: str, **arguments: Any) -> TrialScheduler:
     """A scheduler by name, such as "async_hyperband", with its arguments.
 
@@ -43,6 +47,7 @@ def create_scheduler(scheduler: str, **arguments: Any) -> TrialScheduler:
     return made
 
 
+@published("mpi_runtime.tune")
 def create_searcher(search_alg: str, **arguments: Any) -> Searcher:
     """A searcher by name, such as "optuna", with its arguments.
 
@@ -65,7 +70,8 @@ def with_objects(tune: TuneConfig) -> TuneConfig:
     return tune
 
 
-def _found(argument: str, room: Any, names: dict[str, str], name: str) -> Any:
+def _found(argument: str, room: ModuleType, names: dict[str, str], name: str) -> Callable[..., Any]:
     if not isinstance(name, str) or name.lower() not in names:
         raise ValueError(f"{argument} must be one of {sorted(names)}, not {name!r}")
-    return getattr(room, names[name.lower()])
+    found: Callable[..., Any] = getattr(room, names[name.lower()])
+    return found

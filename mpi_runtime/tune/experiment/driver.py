@@ -17,52 +17,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import mpi_runtime
-import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import HeadDiedError, MpiRuntimeError, ObjectLostError, TaskError
 from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.errors.remote import to_bytes
 from mpi_runtime.files.writing import is_full
 from mpi_runtime.show import log
+from mpi_runtime.tune.experiment import journal
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.results import ERROR_FILE
+from mpi_runtime.tune.experiment.trial_calls import Run, TrialFunctions
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Continue, Event, Fail, Order, Start
 from mpi_runtime.tune.study.settings import TuneConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial, TuneError
-from mpi_runtime.tune.trials.bundles import GangRequest, PlacementGroupFactory, amounts
+from mpi_runtime.tune.trials.bundles import GangRequest
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.reporting import TrialStart
-from mpi_runtime.tune.trials.runner import RunSettings, runner_of
+from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared
 from mpi_runtime.util import placement_group, remove_placement_group
-from mpi_runtime.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from mpi_runtime.util.streams import together
+
+if TYPE_CHECKING:
+    from mpi_runtime import ObjectRef, ObjectRefGenerator
+    from mpi_runtime.tune.trials.reporting import Told
+
 
 TURN_S = 0.5
 """How often the driver looks at the clock while nothing happens."""
 GRACE_S = 10.0
 """How long halted trials may take to end before their processes are killed."""
-AHEAD = 64
-"""The most reports on their way from a trial that does not wait for decisions."""
-
-
-@dataclass
-class Run:
-    """One run of a trial."""
-
-    trial_id: str
-    stream: Any
-    group: Any = None
-    """The placement group of its bundles."""
-    asks: bool = False
-    """It has reported, and waits for the decision."""
-    is_from_memory: bool = False
-    """Its first checkpoint is not on disk."""
 
 
 @dataclass
@@ -82,14 +71,14 @@ class Plan:
 class Driver:
     """Drives one study to its end."""
 
-    def __init__(self, study: Study, plan: Plan, log: study_log.StudyLog, started: float) -> None:
+    def __init__(self, study: Study, plan: Plan, log: journal.Journal, started: float) -> None:
         """Drive a study. `started`: its seconds in earlier runs."""
         self.study = study
         self._plan = plan
         self._log = log
         self._offset = time.monotonic() - started
         self._runs: dict[str, Run] = {}
-        self._ending: dict[Any, Run] = {}
+        self._ending: dict[ObjectRef[object], Run] = {}
         """Halted runs, by the reference that is ready at their end."""
         self._held: dict[str, Start] = {}
         """Starts of trials whose halted run has not ended: two functions of a trial would write to one directory."""
@@ -100,9 +89,9 @@ class Driver:
         self._warned: set[str] = set()
         self._has_failed = False
         """The study raised, or Ctrl-C came: send it no further events."""
-        self._function = mpi_runtime.remote(runner_of(plan.prepared, plan.settings))
-        self._functions: dict[Any, Any] = {}
-        """The function with options, by reserved amounts."""
+        self._functions = TrialFunctions(
+            plan.prepared, plan.settings, is_passive=study.is_passive, reuse=plan.tune.reuse_actors is not False
+        )
         self.where: dict[str, tuple[str, int]] = {}
         """The host and process of trials."""
 
@@ -165,7 +154,8 @@ class Driver:
 
     def _wait(self, seconds: float) -> None:
         """Wait until a trial has reported, or a halted one has ended."""
-        waited = [*(run.stream for run in self._runs.values() if not run.asks), *self._ending]
+        streams = [run.stream for run in self._runs.values() if not run.asks]
+        waited: list[ObjectRef[object] | ObjectRefGenerator[Told]] = [*streams, *self._ending]
         if waited:
             mpi_runtime.wait(waited, timeout=seconds)
         if self._ending:
@@ -184,7 +174,7 @@ class Driver:
             self._saved_at_end(run.trial_id)
             return
         try:
-            metrics, saved, where, odd = mpi_runtime.get(ref)
+            told = mpi_runtime.get(ref)
         except HeadDiedError:
             raise
         except TaskError as error:
@@ -199,17 +189,17 @@ class Driver:
             self._broken(events.Crashed(run.trial_id, in_utf8(f"{type(error).__name__}: {error}")), error)
             return
         run.asks = True
-        if where is not None:
-            self.where[run.trial_id] = where
+        if told.where is not None:
+            self.where[run.trial_id] = told.where
         host, pid = self.where[run.trial_id]
-        if odd:
+        if told.odd:
             self._warn_once(
                 "text",
-                f"Trial {run.trial_id} has reported what cannot be written in {odd}, so it is text in results, loggers "
-                "and stoppers. Report numbers, text, lists and dictionaries; the rest belongs in a checkpoint.",
+                f"Trial {run.trial_id} has reported what cannot be written in {told.odd}, so it is text in results, "
+                "loggers and stoppers. Report numbers, text, lists and dictionaries; the rest belongs in a checkpoint.",
             )
-        metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **metrics}
-        self._happened(events.Reported(run.trial_id, metrics, saved))
+        metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **told.metrics}
+        self._happened(events.Reported(run.trial_id, metrics, told.saved))
 
     def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError | None = None) -> None:
         """A trial has failed. `error`: None if only the words of the event are known."""
@@ -304,33 +294,9 @@ class Driver:
             request,
             plan.prepared.parameters,
         )
-        stream = self._function_for(request, group).remote(start)
+        stream = self._functions.of(request, group).remote(start)
         is_from_memory = order.checkpoint is not None and not order.checkpoint.path
         self._runs[trial.trial_id] = Run(trial.trial_id, stream, group, is_from_memory=is_from_memory)
-
-    def _function_for(self, request: PlacementGroupFactory, group: Any) -> Any:
-        """The function with reserved amounts. Trials with the same amounts share one: each is sent to the head once."""
-        bundle = request.bundles[0]
-        gang = request.options if isinstance(request, GangRequest) else {}
-        asked = None if group is not None else (*sorted(bundle.items()), repr(gang))
-        if asked in self._functions:
-            return self._functions[asked]
-        plan = self._plan
-        options: dict[str, Any] = {
-            "num_returns": "streaming",
-            "max_retries": 0,
-            "_generator_backpressure_num_objects": AHEAD if self.study.is_passive else 1,
-            **amounts(bundle),
-            **gang,
-        }
-        if plan.tune.reuse_actors is False:
-            options |= {"reuse": False} if gang else {"max_calls": 1}
-        if group is not None:
-            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, 0, True)
-        made = self._function.options(**options)
-        if asked is not None:
-            self._functions[asked] = made
-        return made
 
     def _halt(self, trial_id: str) -> None:
         if self._held.pop(trial_id, None) is not None:
@@ -339,13 +305,13 @@ class Driver:
         self._ending[run.stream.completed()] = run
         if not run.asks or self.study.is_passive:  # it waits for no decision
             run.stream.close()
-        run.stream = None  # dropped: the trial ends
+        run.drop()
 
     def _gone(self, run: Run) -> None:
         del self._runs[run.trial_id]
         self._ended(run)
 
-    def _has_stopped(self, ref: Any) -> None:
+    def _has_stopped(self, ref: ObjectRef[object]) -> None:
         """A halted trial has ended. Read its error, so that it is not logged as unhandled."""
         with contextlib.suppress(Exception):
             mpi_runtime.get(ref)
@@ -356,7 +322,7 @@ class Driver:
 
     def _ended(self, run: Run) -> None:
         """Release the resources of a run that has ended."""
-        run.stream = None
+        run.drop()
         if run.group is not None:
             remove_placement_group(run.group)
         self._saved_at_end(run.trial_id)

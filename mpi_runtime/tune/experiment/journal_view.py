@@ -7,13 +7,12 @@ import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.show.numbers import count, plural
+from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
-from mpi_runtime.tune.trial import Trial, count_in, named_in, number_of
+from mpi_runtime.tune.trial import Config, Report, Trial, count_in, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.json_values import written
 
@@ -23,11 +22,11 @@ class WatchedTrial:
     """A trial in the journal, with the attributes of a `Result`."""
 
     trial_id: str
-    config: dict[str, Any]
+    config: Config
     path: str
     status: str = "PENDING"
-    history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    last: dict[str, Any] = field(default_factory=dict[str, Any])
+    history: list[Report] = field(default_factory=list[Report])
+    last: Report = field(default_factory=Report)
     """Its last report, as it was made."""
     error: Exception | None = None
     checkpoint: None = None
@@ -48,7 +47,7 @@ class WatchedTrial:
         return self.ran_s + (max(0.0, now_s - self.since_s) if self.status == Trial.RUNNING else 0.0)
 
     @property
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> Report:
         """Its last report, with the time since its start."""
         if not self.history:
             return {}
@@ -60,17 +59,15 @@ class Watched(list[WatchedTrial]):
 
     def __init__(self, directory: Path) -> None:
         """Read the journal. JournalError: the directory has no experiment."""
-        header = study_log.header(directory)
-        self.name = str(header.get("name", ""))
-        self.metric: str | None = header.get("metric") or None
-        self.mode: str | None = header.get("mode") or None
-        self.most: int | None = header.get("most")
+        header = journal.header(directory)
+        self.name, self.metric, self.mode = header.name, header.metric or None, header.mode or None
+        self.most = header.most
         """The number of trials; None: unlimited, or not known."""
-        self._stops_early = bool(header.get("stops_early"))
-        self._limit_s = math.inf if header.get("limit_s") is None else float(header["limit_s"])
+        self._stops_early = header.stops_early
+        self._limit_s = math.inf if header.limit_s is None else header.limit_s
         self._now_s = 0.0
         self.directory, self.experiment_path = directory, os.fspath(directory)
-        for line in study_log.read(directory):
+        for line in journal.read(directory):
             self._now_s = line.now
             for trial_id, config in line.configs.items():
                 path = os.path.join(directory, trial_id)
@@ -101,7 +98,7 @@ class Watched(list[WatchedTrial]):
 
     def remaining(self) -> Remaining | None:
         """How long it still takes, if it runs; None: not known."""
-        written_s = study_log.written_s(self.directory)
+        written_s = journal.written_s(self.directory)
         now_s = self._now_s + max(0.0, time.time() - written_s)
         trials = [(trial.status, trial.ran_until(now_s)) for trial in self]
         return remaining(trials, self.most, self._stops_early, self._limit_s - now_s)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import mpi_runtime
+from mpi_runtime.core import published
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import Tuner
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from mpi_runtime.tune.trial import Trial, TuneError, number_of
+from mpi_runtime.tune.study.stoppers import Stop
+from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, number_of
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
 from mpi_runtime.tune.unsupported import advised
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
+    from mpi_runtime.tune.schedulers import TrialScheduler
+    from mpi_runtime.tune.search import Searcher
+
+
+@published("mpi_runtime.tune")
 @advised
 class ExperimentAnalysis:
     """The results of an experiment, by Ray Tune's earlier names."""
@@ -62,9 +72,7 @@ class ExperimentAnalysis:
         found = best_of(self._grid, *self._compared(metric, mode), scope)
         return None if found is None else self.trials[number_of(found.trial_id)]
 
-    def get_best_config(
-        self, metric: str | None = None, mode: str | None = None, scope: str = "last"
-    ) -> dict[str, Any] | None:
+    def get_best_config(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Config | None:
         """The configuration of the best trial; None if no trial has reported the metric."""
         trial = self.get_best_trial(metric, mode, scope)
         return None if trial is None else trial.config
@@ -75,12 +83,12 @@ class ExperimentAnalysis:
         return self.trials[number_of(self._best().trial_id)]
 
     @property
-    def best_config(self) -> dict[str, Any]:
+    def best_config(self) -> Config:
         """Its configuration."""
         return self.best_trial.config
 
     @property
-    def best_result(self) -> dict[str, Any]:
+    def best_result(self) -> Report:
         """Its last report."""
         return self.best_trial.last_result
 
@@ -90,43 +98,42 @@ class ExperimentAnalysis:
         return self._best().checkpoint
 
     @property
-    def best_dataframe(self) -> Any:
+    def best_dataframe(self) -> DataFrame:
         """Its reports as a data frame."""
         return self._best().metrics_dataframe
 
     @property
-    def results(self) -> dict[str, dict[str, Any]]:
+    def results(self) -> dict[str, Report]:
         """The last report of each trial, by its id."""
         return {trial.trial_id: trial.last_result for trial in self.trials}
 
     @property
-    def results_df(self) -> Any:
+    def results_df(self) -> DataFrame:
         """The last report of each trial as a data frame."""
         return self._grid.get_dataframe().set_index("trial_id")
 
     @property
-    def trial_dataframes(self) -> dict[str, Any]:
+    def trial_dataframes(self) -> Config:
         """A data frame of its reports for each trial."""
         return {result.trial_id: result.metrics_dataframe for result in self._grid}
 
-    def dataframe(self, metric: str | None = None, mode: str | None = None) -> Any:
+    def dataframe(self, metric: str | None = None, mode: str | None = None) -> DataFrame:
         """A row for each trial: its last report, or with a metric its best one."""
         return self._grid.get_dataframe(metric, mode)
 
-    def get_all_configs(self) -> dict[str, dict[str, Any]]:
+    def get_all_configs(self) -> dict[str, Config]:
         """The configuration of each trial."""
         return {trial.trial_id: trial.config for trial in self.trials}
 
     def get_last_checkpoint(self, trial: Trial | None = None) -> Checkpoint | None:
         """The last checkpoint of a trial, by default of the best one."""
-        found: Checkpoint | None = self._grid[number_of((trial or self.best_trial).trial_id)].checkpoint
-        return found
+        return self._grid[number_of((trial or self.best_trial).trial_id)].checkpoint
 
     def get_best_checkpoint(
         self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
         """The kept checkpoint of a trial with the best value of a metric."""
-        result: Result = self._grid[number_of((trial or self.best_trial).trial_id)]
+        result = self._grid[number_of((trial or self.best_trial).trial_id)]
         return result.get_best_checkpoint(*self._compared(metric, mode))
 
 
@@ -134,6 +141,7 @@ OLD_KEYS = {"resources": "resources_per_trial", "trial_resources": "resources_pe
 """Older names of arguments in dictionaries."""
 
 
+@published("mpi_runtime.tune")
 @advised
 class Experiment:
     """The arguments of an experiment, for `run` and `run_experiments`."""
@@ -141,16 +149,16 @@ class Experiment:
     def __init__(
         self,
         name: str,
-        run: Any,
+        run: object,
         *,
-        stop: Any = None,
-        time_budget_s: Any = None,
-        config: Mapping[str, Any] | None = None,
+        stop: Stop = None,
+        time_budget_s: float | timedelta | None = None,
+        config: Mapping[str, object] | None = None,
         resources_per_trial: Resources | None = None,
         num_samples: int = 1,
         storage_path: str | os.PathLike[str] | None = None,
         checkpoint_config: CheckpointConfig | None = None,
-        trial_name_creator: Any = None,
+        trial_name_creator: Callable[[Trial], str] | None = None,
         max_failures: int = 0,
         local_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -165,7 +173,7 @@ class Experiment:
         self.arguments = {key: one for key, one in given.items() if key not in ("self", "name", "run", "local_dir")}
 
     @classmethod
-    def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
+    def from_json(cls, name: str, spec: Values) -> Experiment:
         """An experiment from a dictionary of its arguments.
 
         Raises:
@@ -179,32 +187,33 @@ class Experiment:
             raise TuneError(f"experiment {name!r}: {error}") from error
 
 
+@published("mpi_runtime.tune")
 @advised
 def run(
-    run_or_experiment: Any,
+    run_or_experiment: object,
     *,
     name: str | None = None,
     metric: str | None = None,
     mode: str | None = None,
-    stop: Any = None,
-    time_budget_s: Any = None,
-    config: Mapping[str, Any] | None = None,
+    stop: Stop = None,
+    time_budget_s: float | timedelta | None = None,
+    config: Mapping[str, object] | None = None,
     resources_per_trial: Resources | None = None,
     num_samples: int = 1,
     storage_path: str | os.PathLike[str] | None = None,
-    search_alg: Any = None,
-    scheduler: Any = None,
+    search_alg: Searcher | str | None = None,
+    scheduler: TrialScheduler | str | None = None,
     checkpoint_config: CheckpointConfig | None = None,
     verbose: int = 1,
-    progress_reporter: Any = None,
-    trial_name_creator: Any = None,
+    progress_reporter: object = None,
+    trial_name_creator: Callable[[Trial], str] | None = None,
     max_failures: int = 0,
     fail_fast: bool | str = False,
     restore: str | None = None,
     resume: bool | str = False,
     reuse_actors: bool | None = None,
     raise_on_failed_trial: bool = True,
-    callbacks: Sequence[Any] = (),
+    callbacks: Sequence[object] = (),
     max_concurrent_trials: int | None = None,
     seed: int = 0,
     local_dir: str | os.PathLike[str] | None = None,
@@ -250,7 +259,7 @@ def run(
     return ExperimentAnalysis(grid, metric, mode)
 
 
-def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: Any) -> Tuner:
+def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: object) -> Tuner:
     """The experiment of this name, or with "AUTO" a new one if there is none."""
     found = tuner._folder() / str(name)
     if name is None or (resume != "AUTO" and not Tuner.can_restore(found)):
@@ -258,15 +267,16 @@ def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: Any)
     return Tuner.restore(found, trainable) if Tuner.can_restore(found) else tuner
 
 
+@published("mpi_runtime.tune")
 @advised
 def run_experiments(
-    experiments: Experiment | Sequence[Experiment] | Mapping[str, Mapping[str, Any]],
+    experiments: Experiment | Sequence[Experiment] | Mapping[str, Mapping[str, object]],
     *,
-    scheduler: Any = None,
+    scheduler: TrialScheduler | str | None = None,
     verbose: int = 1,
-    progress_reporter: Any = None,
+    progress_reporter: object = None,
     raise_on_failed_trial: bool = True,
-    callbacks: Sequence[Any] = (),
+    callbacks: Sequence[object] = (),
 ) -> list[Trial]:
     """Run experiments, one after another. The other arguments are as in `run`.
 

@@ -8,18 +8,23 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
-import mpi_runtime.tune.experiment.log as study_log
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
+from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import Watched
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial, TuneError, flat, has_value, number_in, score_in, sign_of
+from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, flat, has_value, number_in, score_in, sign_of
 from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.unsupported import advised
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pandas import DataFrame
 
 ERROR_FILE = "error.pkl"
 """The last error of a trial, in its directory."""
@@ -32,7 +37,7 @@ class History:
         self._directory = directory
         self._watched: Watched | None = None
 
-    def of(self, trial_id: str) -> list[dict[str, Any]]:
+    def of(self, trial_id: str) -> list[Config]:
         """The reports of a trial, in order. After those of a lost run the repeated ones follow."""
         self._watched = self._watched or Watched(self._directory)
         return list(self._watched.of(trial_id).history)
@@ -46,13 +51,14 @@ def error_of(place: Path, text: str) -> Exception:
         return TuneError(text)
 
 
-def opened(directory: Path, saved: Any) -> Checkpoint | None:
+def opened(directory: Path, saved: object) -> Checkpoint | None:
     """A checkpoint of the experiment in this directory, if its files are still there."""
     if not isinstance(saved, Saved) or not saved.path or not (directory / saved.path).is_dir():
         return None
     return Checkpoint(os.path.join(directory, saved.path))
 
 
+@published("mpi_runtime.tune")
 @advised
 @dataclass
 class Result:
@@ -60,11 +66,11 @@ class Result:
 
     trial_id: str
     """Five characters of the experiment and its number, such as `b6eb5_00003`; the name of its directory."""
-    config: dict[str, Any]
+    config: Config
     """Its configuration; after population based training the last one."""
-    metrics: dict[str, Any]
+    metrics: Report
     """Its last report."""
-    best: dict[str, Any]
+    best: Config
     """Its best report; empty if trials are not compared."""
     status: str
     """TERMINATED, ERROR, or its state when the experiment was interrupted."""
@@ -74,7 +80,7 @@ class Result:
     """Its error, an instance of the class that was raised; None: it has not failed."""
     path: str
     """The directory of its files. It exists only if there are any."""
-    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] = field(default_factory=list, repr=False)
+    best_checkpoints: list[tuple[Checkpoint, Config]] = field(default_factory=list, repr=False)
     """The checkpoints that were kept, each with its report."""
     _history: History | None = field(default=None, repr=False)
 
@@ -98,7 +104,7 @@ class Result:
             ValueError: the experiment has no such trial, or has several.
         """
         place = Path(path).expanduser().resolve()
-        is_whole = study_log.exists(place)
+        is_whole = journal.exists(place)
         seen = Watched(place if is_whole else place.parent)
         known = ", ".join(trial.trial_id for trial in seen)
         if is_whole and len(seen) != 1:
@@ -124,12 +130,12 @@ class Result:
         return load("a file system", "pyarrow.fs", "pyarrow").LocalFileSystem()
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Report]:
         """All its reports, in order."""
         return [] if self._history is None else self._history.of(self.trial_id)
 
     @property
-    def metrics_dataframe(self) -> Any:
+    def metrics_dataframe(self) -> DataFrame:
         """All its reports as a data frame. Needs pandas."""
         return load("a data frame", "pandas").DataFrame([flat(one) for one in self.history])
 
@@ -140,6 +146,7 @@ class Result:
         return max(rated, key=lambda pair: pair[0])[1] if rated else None
 
 
+@published("mpi_runtime.tune")
 @advised
 class ResultGrid(Sequence[Result]):
     """The results of all trials, in the order of their creation."""
@@ -189,7 +196,13 @@ class ResultGrid(Sequence[Result]):
     def __len__(self) -> int:
         return len(self._study.trials)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Result]: ...
+
+    def __getitem__(self, index: int | slice) -> Result | list[Result]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
         place = range(len(self))[index]
@@ -209,13 +222,13 @@ class ResultGrid(Sequence[Result]):
     def _error(self, trial: Trial) -> Exception:
         return error_of(self._directory / trial.trial_id, str(trial.error))
 
-    def policy(self, trial_id: str) -> list[tuple[int, dict[str, Any]]]:
+    def policy(self, trial_id: str) -> list[tuple[int, Config]]:
         """The schedule of parameters of a trial in population based training, to be replayed.
 
         Raises:
             ValueError: the scheduler was another one, or there is no such trial.
         """
-        policies: dict[str, Any] = getattr(self._study.scheduler, "policies", {})
+        policies: Config = getattr(self._study.scheduler, "policies", {})
         if trial_id not in policies:
             raise ValueError(f"there is no schedule of trial {trial_id!r}: known are {sorted(policies)}")
         return list(policies[trial_id])
@@ -238,8 +251,7 @@ class ResultGrid(Sequence[Result]):
         """
         metric, mode = metric or self.metric, mode or self.mode
         if len(self) == 1:
-            only: Result = self[0]
-            return only
+            return self[0]
         if metric is None or mode is None:
             raise ValueError("get_best_result() needs metric and mode: pass them, or set them in TuneConfig")
         found = best_of(self, metric, mode, scope, filter_nan_and_inf)
@@ -248,7 +260,7 @@ class ResultGrid(Sequence[Result]):
             raise RuntimeError(f"No trial has reported {metric!r} as a finite number. Reported were: {keys}")
         return found
 
-    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> Any:
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> DataFrame:
         """A data frame with a row for each trial: its last report, or with a metric its best one, and its config.
 
         Raises:
@@ -262,15 +274,15 @@ class ResultGrid(Sequence[Result]):
             rows.append({**flat(report), **flat(result.config, "config/"), "logdir": result.path})
         return load("a data frame", "pandas").DataFrame(rows)
 
-    def plot_history(self, metric: str | None = None, ax: Any = None) -> Any:
+    def plot_history(self, metric: str | None = None, ax: Axes | None = None) -> Axes:
         """Curves of a metric, one for each trial, as matplotlib axes. Needs matplotlib."""
         return plots.history(self, metric, ax)
 
-    def plot_parallel(self, metric: str | None = None, ax: Any = None) -> Any:
+    def plot_parallel(self, metric: str | None = None, ax: Axes | None = None) -> Axes:
         """Parallel coordinates: a line through its parameters and its metric for each trial. Needs matplotlib."""
         return plots.parallel(self, metric, ax)
 
-    def plot_importance(self, metric: str | None = None, ax: Any = None) -> Any:
+    def plot_importance(self, metric: str | None = None, ax: Axes | None = None) -> Axes:
         """The share of the metric's variance that each parameter explains. Needs matplotlib."""
         return plots.importance(self, metric, ax)
 
@@ -315,7 +327,7 @@ def _value(result: Result, metric: str, scope: str, sign: float) -> float | None
     return math.fsum(known) / len(known) if scope != "all" else max(known, key=lambda one: sign * one)
 
 
-def best_report(reports: Sequence[dict[str, Any]], metric: str, mode: str) -> dict[str, Any]:
+def best_report(reports: Sequence[Report], metric: str, mode: str) -> Report:
     """The report with the best number of this name; empty if none has one."""
     rated = [(sign_of(mode) * value, one) for one in reports if (value := number_in(one, metric)) is not None]
     return max(rated, key=lambda pair: pair[0])[1] if rated else {}

@@ -5,22 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 
-import mpi_runtime.tune.experiment.log as study_log
 from mpi_runtime.errors import JournalError
+from mpi_runtime.tune.experiment import journal
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.study.events import Ended, Event, Fail, Moved, Revived, Sized
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ADDRESS, Trial
 from mpi_runtime.tune.trials.json_values import written
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
 
-def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
+def replayed(study: Study, directory: Path) -> Iterator[journal.Line]:
     """Send a study the events of earlier runs, and yield the line of each after that."""
-    for line in study_log.read(directory):
+    for line in journal.read(directory):
         if line.number == 0 and isinstance(line.event, Sized):
             study.slots = line.event.slots
             study.begin(line.now)
@@ -31,13 +30,13 @@ def replayed(study: Study, directory: Path) -> Iterator[study_log.Line]:
         yield line
 
 
-def _settle(study: Study, line: study_log.Line, trial_id: str) -> None:
+def _settle(study: Study, line: journal.Line, trial_id: str) -> None:
     """End a trial as an earlier version has, which judged reported objects that are text in the journal."""
     if line.states.get(trial_id) == Trial.TERMINATED:
         study.handle(Ended(trial_id), line.now)
 
 
-def check_config(study: Study, trial_id: str, config: Any) -> None:
+def check_config(study: Study, trial_id: str, config: object) -> None:
     """Raise JournalError unless a trial has its configuration of the earlier run."""
     trial = study.trials.get(trial_id)
     if trial is None or not _is_same(trial.config, config):
@@ -48,7 +47,7 @@ def check_config(study: Study, trial_id: str, config: Any) -> None:
         )
 
 
-def _is_same(value: Any, known: Any) -> bool:
+def _is_same(value: object, known: object) -> bool:
     """Whether this is the value that was written. The order of a set differs in each process."""
     if isinstance(value, Mapping) and isinstance(known, dict) and len(value) == len(known):
         names = written(dict.fromkeys(value)) == written(dict.fromkeys(known))
@@ -61,7 +60,7 @@ def _is_same(value: Any, known: Any) -> bool:
     return _without_ids(new) == _without_ids(old)
 
 
-def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def difference(old: Mapping[str, object], new: Mapping[str, object]) -> str:
     """The difference between two spaces; empty if there is none. References to objects and actors are equal."""
     if old.keys() != new.keys():
         return f"it has {sorted(old)}, and this one {sorted(new)}"
@@ -71,7 +70,7 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ""
 
 
-def _without_ids(value: Any) -> str:
+def _without_ids(value: object) -> str:
     """A value as text, without the ids of references and the addresses of objects."""
     return ADDRESS.sub("", re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value)))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.study.stoppers import TimeLimit
 
 
+@published("mpi_runtime.tune")
 class TimeoutStopper(TimeLimit):
     """Ends the experiment after a time, counted from its first trial."""
 

@@ -15,20 +15,22 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 
 import mpi_runtime
 import mpi_runtime.tune.experiment.driver as study_driver
-import mpi_runtime.tune.experiment.log as study_log
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
+from mpi_runtime.core import published
 from mpi_runtime.errors import JournalError
+from mpi_runtime.extend import first_version
 from mpi_runtime.files import private
 from mpi_runtime.files.writing import make_new_directory, replace_file
 from mpi_runtime.show import log
+from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.by_name import with_objects
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
@@ -36,9 +38,8 @@ from mpi_runtime.tune.study.callback import Callback, notify
 from mpi_runtime.tune.study.events import Event
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Config, Trial
 from mpi_runtime.tune.trials.bundles import slots_for
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
 
@@ -48,11 +49,12 @@ WARN_S = 120.0
 """How long before the end of a Slurm job trials must stop at their next report."""
 
 
+@published("mpi_runtime.tune")
 @dataclass
 class Made:
     """The definition of an experiment: the content of its file."""
 
-    space: dict[str, Any]
+    space: Config
     tune: TuneConfig
     run: RunConfig
     trainable: Prepared
@@ -60,6 +62,7 @@ class Made:
     """The beginning of the ids of its trials. Experiments of earlier versions have none."""
 
 
+@published("mpi_runtime.tune")
 class Tuner:
     """Runs trials of a function or a class with different parameters.
 
@@ -74,9 +77,9 @@ class Tuner:
 
     def __init__(
         self,
-        trainable: Any,
+        trainable: object,
         *,
-        param_space: Mapping[str, Any] | None = None,
+        param_space: Mapping[str, object] | None = None,
         tune_config: TuneConfig | None = None,
         run_config: RunConfig | None = None,
     ) -> None:
@@ -98,11 +101,9 @@ class Tuner:
         if not isinstance(param_space, Mapping | None):
             raise TypeError(f"param_space must be a dictionary of values and domains by name, not {param_space!r}")
         self._space = dict(param_space or {})
-        if not self._prepared.is_class:
+        if self._prepared.as_class is None:
             self._run.checkpoint_config.check_function()
-        for callback in self._run.callbacks:
-            if not isinstance(callback, Callback):
-                raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
+        self._callbacks = [_checked(callback) for callback in self._run.callbacks]
         try:
             copy.deepcopy(self._space)
         except TypeError as error:
@@ -126,9 +127,9 @@ class Tuner:
     def restore(
         cls,
         path: str | os.PathLike[str],
-        trainable: Any = None,
+        trainable: object = None,
         *,
-        param_space: Mapping[str, Any] | None = None,
+        param_space: Mapping[str, object] | None = None,
         resume_unfinished: bool = True,
         resume_errored: bool = False,
         restart_errored: bool = False,
@@ -212,7 +213,7 @@ class Tuner:
             self._directory = self._made_directory()
             self._prefix = f"{os.urandom(3).hex()[:5]}_"  # people name trainings and files by the ids of trials
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
-        log = study_log.StudyLog(self._directory, self._lines, study_log.header_of(self._prepared.name, study))
+        log = journal.Journal(self._directory, self._lines, journal.header_of(self._prepared.name, study))
         try:
             if is_new:
                 self._write()
@@ -230,9 +231,9 @@ class Tuner:
         assert self._directory is not None
         return self._directory
 
-    def _drive(self, study: Study, log: study_log.StudyLog, passed: float, slots: int) -> None:
+    def _drive(self, study: Study, log: journal.Journal, passed: float, slots: int) -> None:
         run = self._run
-        callbacks = [*run.callbacks, *(LOGGERS[name]() for name in run.files)]
+        callbacks = [*self._callbacks, *(LOGGERS[name]() for name in run.files)]
         callbacks += shown_by(run.progress_reporter, run.verbose)
         if isinstance(run.stop, Mapping):
             callbacks.append(StopKeyWarning(run.stop))
@@ -266,8 +267,8 @@ class Tuner:
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
         saves = checkpoints.checkpoint_at_end
         if saves is None:
-            target = self._prepared.target
-            saves = self._prepared.is_class and target.save_checkpoint is not Trainable.save_checkpoint
+            cls = self._prepared.as_class
+            saves = cls is not None and cls.save_checkpoint is not Trainable.save_checkpoint
         # What memory loses is lost for good: of those that a score ranks, also the best of hours ago.
         persist_s = checkpoints.persist_s if checkpoints.checkpoint_score_attribute is None else 0.0
         settings = RunSettings(config.seed, config.reuse_actors is True, persist_s, frequency, saves)
@@ -308,7 +309,7 @@ class Tuner:
     def _slots(self) -> int:
         wanted = self._prepared.resources
         nodes = [node for node in mpi_runtime.nodes() if node["Alive"]]
-        if callable(wanted) or (wanted is None and self._prepared.is_class):
+        if callable(wanted) or (wanted is None and self._prepared.as_class is not None):
             return max(1, sum(int(node["Resources"].get("CPU", 1)) for node in nodes))
         return slots_for(self._prepared.request({}), nodes)
 
@@ -321,7 +322,7 @@ class Tuner:
                 directory = make_new_directory(wanted, 0o700)  # others may begin in the same second
             private.make_directory(directory)
         except OSError as error:
-            raise study_log.unwritable(error, directory) from error
+            raise journal.unwritable(error, directory) from error
         if is_taken:
             text = (
                 f"There is an experiment in {wanted} already, so this one is in {directory}. To continue the earlier "
@@ -345,14 +346,20 @@ class Tuner:
         replace_file(os.fspath(self._home / FILE), data)
 
 
+def _checked(callback: object) -> Callback:
+    if not isinstance(callback, Callback):
+        raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
+    return callback
+
+
 def _made(directory: Path) -> Made:
     """The definition of the experiment in a directory. PermissionError: loading it could run another user's code."""
     private.check(directory)
-    made: Made = pickle.loads((directory / FILE).read_bytes())
+    made: Made = first_version.loads((directory / FILE).read_bytes())
     return made
 
 
-def _culprit(parts: Mapping[str, Any]) -> str:
+def _culprit(parts: Mapping[str, object]) -> str:
     """The first of these that cannot be serialised, with the error."""
     for name, value in parts.items():
         try:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpi_runtime.errors.optional import load
+from mpi_runtime.tune.trial import Config, Report
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.reporting import report
 
 Metrics = str | Sequence[str] | Mapping[str, str] | None
 
 
-def chosen(found: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
+def chosen(found: Mapping[str, object], metrics: Metrics) -> Report:
     """The values to report: those with these names, under the new names of a dictionary, or all."""
     if not metrics:
         return dict(found)
@@ -25,7 +26,7 @@ def chosen(found: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
     return {ours: found[name] for ours, name in theirs.items()}
 
 
-def report_with(values: dict[str, Any], save: Callable[[str], Any] | None, filename: str) -> None:
+def report_with(values: Config, save: Callable[[str], object] | None, filename: str) -> None:
     """Report values; with a checkpoint, whose only file `save` writes, unless it is None."""
     if save is None:
         report(values)
@@ -49,7 +50,7 @@ class Reports:
         filename: str | None = None,
         frequency: int = 0,
         checkpoint_at_end: bool = True,
-        results_postprocessing_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        results_postprocessing_fn: Callable[[Report], Config] | None = None,
     ) -> None:
         """Report evaluations.
 
@@ -75,7 +76,7 @@ class Reports:
         """Whether the model is saved after this iteration, counted from 0."""
         return bool(self._frequency) and (iteration + 1) % self._frequency == 0
 
-    def _send(self, evaluations: Mapping[str, Mapping[str, Any]], model: Any) -> None:
+    def _send(self, evaluations: Mapping[str, Mapping[str, object]], model: Any) -> None:
         """Report the values of each data set; with the model, unless it is None."""
         values = {f"{data}-{name}": value for data, own in evaluations.items() for name, value in own.items()}
         values = chosen(values, self._metrics)

@@ -7,6 +7,7 @@ from typing import Any
 
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.integration.boosting import Reports
+from mpi_runtime.tune.trial import Config
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 
 
@@ -17,7 +18,7 @@ class TuneReportCheckpointCallback(Reports):
 
     def __call__(self, env: Any) -> None:
         """Report the values of a round. Those of folds (`lightgbm.cv`) are means and deviations."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, Config] = {}
         for data, name, value, _, *deviation in env.evaluation_result_list or ():
             own = found.setdefault(data, {})
             own[f"{name}-mean" if deviation else name] = value

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.show.loggers import LoggerCallback, numbers_in, step_of
-from mpi_runtime.tune.trial import Trial, flat
+from mpi_runtime.tune.trial import Report, Trial, flat
 from mpi_runtime.tune.trials.json_values import written
 
 TAG = "mpi_runtime.trial"
@@ -50,11 +49,11 @@ class MLflowLoggerCallback(LoggerCallback):
         self._tags = dict(tags or {})
         self._saves, self._params_last = save_artifact, log_params_on_trial_end
 
-    def setup(self, *args: Any, **info: Any) -> None:
+    def setup(self, *args: object, path: str = "", **info: object) -> None:
         """Find or create the experiment."""
-        super().setup(*args, **info)
+        super().setup(*args, path=path, **info)
         self._client = load("MLflowLoggerCallback", "mlflow").MlflowClient(*self._uris)
-        name = self._name or os.path.basename(info["path"])
+        name = self._name or os.path.basename(path)
         found = self._client.get_experiment_by_name(name)
         self._experiment = found.experiment_id if found else self._client.create_experiment(name)
         self._runs: dict[str, str] = {}
@@ -74,7 +73,7 @@ class MLflowLoggerCallback(LoggerCallback):
         for name, value in flat(written(trial.config)).items():
             self._client.log_param(self._runs[trial.trial_id], name, value)
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+    def log_trial_result(self, iteration: int, trial: Trial, result: Report) -> None:
         entities = load("MLflowLoggerCallback", "mlflow.entities", "mlflow")
         now_ms = int(time.time() * 1000)
         values = [entities.Metric(name, value, now_ms, step_of(result)) for name, value in numbers_in(result).items()]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import Any
 
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.show.loggers import LoggerCallback, numbers_in
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Config, Report, Trial
 
 
 class WandbLoggerCallback(LoggerCallback):
@@ -23,7 +22,7 @@ class WandbLoggerCallback(LoggerCallback):
         group: str | None = None,
         excludes: Sequence[str] = (),
         log_config: bool = False,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         """Log to Weights & Biases. Log in before by `wandb login` or the variable WANDB_API_KEY.
 
@@ -43,10 +42,10 @@ class WandbLoggerCallback(LoggerCallback):
         self._group = group
         self._excludes = {*excludes, *(() if log_config else ("config",))}
 
-    def setup(self, *args: Any, **info: Any) -> None:
-        super().setup(*args, **info)
-        self._name = os.path.basename(info["path"])
-        self._runs: dict[str, Any] = {}
+    def setup(self, *args: object, path: str = "", **info: object) -> None:
+        super().setup(*args, path=path, **info)
+        self._name = os.path.basename(path)
+        self._runs: Config = {}
 
     def log_trial_start(self, trial: Trial) -> None:
         """Begin a run, or continue the one of an earlier part of this experiment: it has the same id."""
@@ -62,7 +61,7 @@ class WandbLoggerCallback(LoggerCallback):
         }
         self._runs[trial.trial_id] = load("WandbLoggerCallback", "wandb").init(**arguments)
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+    def log_trial_result(self, iteration: int, trial: Trial, result: Report) -> None:
         values = {
             name: value
             for name, value in numbers_in(result, with_config=True).items()
@@ -75,7 +74,7 @@ class WandbLoggerCallback(LoggerCallback):
         if run is not None:
             run.finish(exit_code=int(failed))
 
-    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
         """End the runs of trials that have not ended."""
         for run in self._runs.values():
             run.finish()

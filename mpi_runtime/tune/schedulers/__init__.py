@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    "asha": "ASHAScheduler AsyncHyperBandScheduler",
+    "asha": "ASHAScheduler AsyncHyperBandScheduler _Cut _Rung",  # a scheduler on disk has its empty rungs
     "base": "FIFOScheduler TrialScheduler",
     "hyperband": "HyperBandForBOHB HyperBandScheduler",
     "median_stopping": "MedianStoppingRule",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TIME_MAX, TrialScheduler, Verdicts, rungs
 from mpi_runtime.tune.space.variants import rng_of
 from mpi_runtime.tune.trial import Trial
@@ -18,6 +19,7 @@ BRACKETS = 1
 """Marks the numbers that are drawn to choose brackets."""
 
 
+@published("mpi_runtime.tune.schedulers")
 class _Cut:
     """Numbers in ascending order, cut in two: the first few, and the rest. Only the numbers at the cut are known.
 
@@ -59,6 +61,7 @@ class _Cut:
         return entry
 
 
+@published("mpi_runtime.tune.schedulers")
 class _Rung:
     """The scores of trials at a milestone."""
 
@@ -100,6 +103,7 @@ class _Rung:
         return self.held[0][2] if self.held[0][:2] <= self._cut.last else None
 
 
+@published("mpi_runtime.tune.schedulers")
 class AsyncHyperBandScheduler(TrialScheduler):
     """Gives each trial little time at first, and more to the best 1/`reduction_factor`, without waiting for the rest.
 

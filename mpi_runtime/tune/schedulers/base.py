@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from mpi_runtime.tune.trial import Trial, check_goal
+from mpi_runtime.core import published
+from mpi_runtime.tune.trial import Config, Trial, check_goal
 
 CONTINUE = "CONTINUE"
 STOP = "STOP"
@@ -21,7 +21,7 @@ class Exploit:
     """Continue from the last checkpoint of another trial, with a new configuration."""
 
     source: Trial
-    config: dict[str, Any]
+    config: Config
 
 
 Verdict = str | Exploit
@@ -29,6 +29,7 @@ Verdicts = dict[str, Verdict]
 """By trial id: the decision about the trial that reported, and about paused trials."""
 
 
+@published("mpi_runtime.tune.schedulers")
 class TrialScheduler:
     """Decides which trials continue. Each subclass is one algorithm, and receives scores: higher is better."""
 
@@ -73,6 +74,7 @@ class TrialScheduler:
         return None
 
 
+@published("mpi_runtime.tune.schedulers")
 class FIFOScheduler(TrialScheduler):
     """Runs trials in the order of their creation, and stops none."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TIME_MAX, TrialScheduler, Verdicts, rungs
 from mpi_runtime.tune.trial import Trial
 
@@ -51,6 +52,7 @@ class _Bracket:
         return verdicts
 
 
+@published("mpi_runtime.tune.schedulers")
 class HyperBandScheduler(TrialScheduler):
     """Compares the trials of a bracket when all of them have reached its milestone, and continues the best of them.
 
@@ -137,5 +139,6 @@ class HyperBandScheduler(TrialScheduler):
         return {one: verdict for one, verdict in verdicts.items() if verdict == STOP or one == running}
 
 
+@published("mpi_runtime.tune.schedulers")
 class HyperBandForBOHB(HyperBandScheduler):
     """HyperBand for `TuneBOHB`: trials pause while the largest bracket fills. Every HyperBand does so here."""

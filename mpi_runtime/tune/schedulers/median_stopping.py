@@ -10,6 +10,7 @@ import bisect
 import math
 from dataclasses import dataclass, field
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.unsupported import advised
@@ -28,6 +29,7 @@ class _History:
         return self.sums[count - 1] / count if count else None
 
 
+@published("mpi_runtime.tune.schedulers")
 @advised
 class MedianStoppingRule(TrialScheduler):
     """Stops a trial whose best score is below the median of the others' means up to the same time."""

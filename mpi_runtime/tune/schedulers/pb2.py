@@ -10,14 +10,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import Verdicts
 from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
 from mpi_runtime.tune.space.domains import Rng, uniform
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Config, Trial
 from mpi_runtime.tune.unsupported import advised
 
 CANDIDATES = 1000
@@ -28,6 +28,7 @@ LENGTH = 0.3
 NOISE = 0.05
 
 
+@published("mpi_runtime.tune.schedulers")
 @advised
 class PB2(PopulationBasedTraining):
     """Lets the worst trials continue from checkpoints of the best, with parameters that a model finds promising."""
@@ -40,7 +41,7 @@ class PB2(PopulationBasedTraining):
         perturbation_interval: float = 60.0,
         hyperparam_bounds: Mapping[str, Sequence[float]] | None = None,
         quantile_fraction: float = 0.25,
-        custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        custom_explore_fn: Callable[[Config], Config] | None = None,
         log_config: bool = True,
     ) -> None:
         """Compare trials as `PopulationBasedTraining` does, which has the other arguments.
@@ -84,11 +85,11 @@ class PB2(PopulationBasedTraining):
             del self._last[trial.trial_id]  # it continues from another checkpoint
         return verdicts
 
-    def _unit(self, config: Mapping[str, Any]) -> list[float]:
+    def _unit(self, config: Config) -> list[float]:
         return [(float(config[name]) - low) / (high - low) for name, (low, high) in self._bounds.items()]
 
-    def _explored(self, config: dict[str, Any], rng: Rng) -> dict[str, Any]:
-        changed: dict[str, Any] = copy.deepcopy(config)
+    def _explored(self, config: Config, rng: Rng) -> Config:
+        changed: Config = copy.deepcopy(config)
         for (name, (low, high)), x in zip(self._bounds.items(), self._promising(rng), strict=True):
             value = low + float(x) * (high - low)
             changed[name] = round(value) if isinstance(config.get(name), int) else value

@@ -11,16 +11,22 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import YIELD, Exploit, TrialScheduler, Verdicts
 from mpi_runtime.tune.space.domains import Domain, Function, Rng
 from mpi_runtime.tune.space.variants import rng_of
-from mpi_runtime.tune.trial import ReportError, Trial
+from mpi_runtime.tune.trial import Config, ReportError, Trial
 from mpi_runtime.tune.unsupported import advised
 
+Mutation = list[object] | Domain
+"""What a parameter may become."""
+Mutations = dict[str, Any]
+"""By name: a mutation, or a dictionary of them."""
 INITIAL, PERTURBATION = 2, 3
 """Streams of random numbers: for first values, and for perturbations."""
 
 
+@published("mpi_runtime.tune.schedulers")
 @advised
 class PopulationBasedTraining(TrialScheduler):
     """Lets the worst trials continue from checkpoints of the best, with parameters near theirs.
@@ -37,11 +43,11 @@ class PopulationBasedTraining(TrialScheduler):
         mode: str | None = None,
         perturbation_interval: float = 60.0,
         burn_in_period: float = 0.0,
-        hyperparam_mutations: Mapping[str, Any] | None = None,
+        hyperparam_mutations: Mapping[str, object] | None = None,
         quantile_fraction: float = 0.25,
         resample_probability: float = 0.25,
         perturbation_factors: tuple[float, float] = (1.2, 0.8),
-        custom_explore_fn: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        custom_explore_fn: Callable[[Config], Config] | None = None,
         log_config: bool = True,
     ) -> None:
         """Compare trials by `metric` after each interval of `time_attr`.
@@ -86,7 +92,7 @@ class PopulationBasedTraining(TrialScheduler):
         self._scores: dict[str, float] = {}
         self._compared_at: dict[str, float] = {}
         self._count: dict[str, int] = {}
-        self.policies: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        self.policies: dict[str, list[tuple[int, Config]]] = {}
         """For each trial the configurations behind its last checkpoint, each with its first report."""
 
     def on_trial_add(self, trial: Trial) -> None:
@@ -136,12 +142,12 @@ class PopulationBasedTraining(TrialScheduler):
         count = min(count, len(ranking) // 2)
         return ranking[:count], ranking[len(ranking) - count :]
 
-    def _explored(self, config: dict[str, Any], rng: Rng) -> dict[str, Any]:
-        changed: dict[str, Any] = copy.deepcopy(config)
+    def _explored(self, config: Config, rng: Rng) -> Config:
+        changed: Config = copy.deepcopy(config)
         self._explore(changed, self._mutations, rng)
         return self._agreed(changed)
 
-    def _agreed(self, changed: dict[str, Any]) -> dict[str, Any]:
+    def _agreed(self, changed: Config) -> Config:
         """Apply the user's function to a new configuration."""
         if self._explore_fn is None:
             return changed
@@ -150,7 +156,7 @@ class PopulationBasedTraining(TrialScheduler):
             raise TypeError(f"custom_explore_fn returned {found!r}. It must return the configuration to use.")
         return found
 
-    def _explore(self, config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:
+    def _explore(self, config: Config, mutations: Mutations, rng: Rng) -> None:
         for key, mutation in mutations.items():
             if isinstance(mutation, dict):
                 self._explore(config.setdefault(key, {}), mutation, rng)
@@ -159,7 +165,7 @@ class PopulationBasedTraining(TrialScheduler):
             else:
                 config[key] = self._neighbour(config[key], mutation, rng)
 
-    def _neighbour(self, value: Any, mutation: list[Any] | Domain, rng: Rng) -> Any:
+    def _neighbour(self, value: object, mutation: Mutation, rng: Rng) -> object:
         if isinstance(mutation, list):
             if value not in mutation:
                 return _sampled(mutation, rng)
@@ -171,6 +177,7 @@ class PopulationBasedTraining(TrialScheduler):
         return round(changed) if isinstance(value, int) else type(value)(changed)
 
 
+@published("mpi_runtime.tune.schedulers")
 @advised
 class PopulationBasedTrainingReplay(TrialScheduler):
     """Changes the parameters of a trial by a schedule, `ResultGrid.policy(trial_id)` of an earlier experiment.
@@ -181,7 +188,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
     needs_metric = False
     needs_checkpoints = True
 
-    def __init__(self, policy: Sequence[tuple[int, dict[str, Any]]]) -> None:
+    def __init__(self, policy: Sequence[tuple[int, Config]]) -> None:
         """Follow a schedule: pairs of a number of reports and the configuration from then on, the first one at 0.
 
         Raises:
@@ -218,11 +225,11 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         return {trial.trial_id: Exploit(trial, copy.deepcopy(self._policy[place][1]))}
 
 
-def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
+def _as_choices(mutations: Mapping[str, object]) -> Mutations:
     """The mutations, with a domain or a list for each parameter."""
     if not isinstance(mutations, Mapping):
         raise TypeError(f"hyperparam_mutations must be a dictionary by name, not {mutations!r}")
-    found: dict[str, Any] = {}
+    found: Mutations = {}
     for key, mutation in mutations.items():
         if isinstance(mutation, Mapping):
             found[key] = _as_choices(mutation)
@@ -237,13 +244,13 @@ def _as_choices(mutations: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _sampled(mutation: list[Any] | Domain, rng: Rng) -> Any:
+def _sampled(mutation: Mutation, rng: Rng) -> object:
     if isinstance(mutation, list):
         return mutation[int(rng.integers(len(mutation)))]
     return mutation.draw(rng, {})
 
 
-def _fill(config: dict[str, Any], mutations: Mapping[str, Any], rng: Rng) -> None:
+def _fill(config: Config, mutations: Mutations, rng: Rng) -> None:
     for key, mutation in mutations.items():
         if isinstance(mutation, dict):
             _fill(config.setdefault(key, {}), mutation, rng)

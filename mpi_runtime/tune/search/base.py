@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
-from mpi_runtime.tune.trial import check_goal
+from mpi_runtime.tune.trial import Config, Report, check_goal
 from mpi_runtime.tune.unsupported import advised
 
 DRAWS = 0
 """The stream of random numbers for values of parameters."""
 
 
+@published("mpi_runtime.tune.search")
 class Searcher:
     """Suggests configurations. Subclass it for an algorithm of your own.
 
@@ -36,7 +37,7 @@ class Searcher:
         self.metric = metric
         self.mode = mode
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: int) -> bool:
         """Begin an experiment with this metric and space.
 
         Args:
@@ -51,17 +52,17 @@ class Searcher:
         self.metric, self.mode = self.metric or metric, self.mode or mode
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Config | str | None:
         """A configuration for a new trial, None to be asked again later, or `FINISHED`.
 
         Values that the configuration leaves open are drawn from the space.
         """
         raise NotImplementedError
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+    def on_trial_result(self, trial_id: str, result: Report) -> None:
         """A trial has reported and continues."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         """A trial has ended. `result` is its last report; None if it failed or never reported."""
 
     def trials(self, num_samples: int) -> int | None:
@@ -69,13 +70,14 @@ class Searcher:
         return None if num_samples == -1 else num_samples
 
 
-def points_of(points: Any) -> list[dict[str, Any]]:
+def points_of(points: object) -> list[Config]:
     """Copies of the points in `points_to_evaluate`, checked."""
     if not isinstance(points, list | tuple | None) or not all(isinstance(point, Mapping) for point in points or ()):
         raise TypeError(f"points_to_evaluate must be a list of dictionaries by name, not {points!r}")
     return [dict(point) for point in points or ()]
 
 
+@published("mpi_runtime.tune.search")
 @advised
 class BasicVariantGenerator(Searcher):
     """All combinations of grids, with values drawn at random for the rest.
@@ -87,7 +89,7 @@ class BasicVariantGenerator(Searcher):
 
     def __init__(
         self,
-        points_to_evaluate: Sequence[Mapping[str, Any]] = (),
+        points_to_evaluate: Sequence[Mapping[str, object]] = (),
         constant_grid_search: bool = False,
         random_state: int | None = None,
     ) -> None:
@@ -104,7 +106,7 @@ class BasicVariantGenerator(Searcher):
         self._seed = random_state
         self._next = 0
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: int) -> bool:
         """Begin at the first trial of a space."""
         self._used_seed = spec.get("seed", 0) if self._seed is None else self._seed
         self._points = [
@@ -114,7 +116,7 @@ class BasicVariantGenerator(Searcher):
         self._next = 0
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any]:
+    def suggest(self, trial_id: str) -> Config:
         """The configuration of the next trial."""
         number = self._next
         self._next += 1

@@ -8,22 +8,25 @@ from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
+from mpi_runtime.tune.trial import Config
 from mpi_runtime.tune.unsupported import advised
 
 
+@published("mpi_runtime.tune.search")
 @advised
 class BayesOptSearch(LearningSearcher):
     """Asks a Gaussian process for configurations: numbers only. It sees the space as the unit cube."""
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, object] | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, object]] | None = None,
         random_state: int | None = None,
         random_search_steps: int = 10,
         seed: int | None = None,
@@ -62,7 +65,7 @@ class BayesOptSearch(LearningSearcher):
         self._asked: dict[str, dict[str, float]] = {}
         self._random = np.random.default_rng(seed)
 
-    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+    def ask(self, trial_id: str, first: Mapping[str, object] | None) -> Config:
         if len(self._asked) < self._steps or not len(self._model.space):
             point = self._cube.random(self._random)
         else:

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
-from mpi_runtime.tune.trial import ReportError, count_in, number_of, required, text
+from mpi_runtime.tune.trial import Config, Report, ReportError, count_in, number_of, required, text
 from mpi_runtime.tune.unsupported import advised
 
 MODEL = 4
 """The stream of random numbers for suggestions."""
 NARROWEST = 1e-3
-SETTINGS: dict[str, Any] = {
+SETTINGS: Config = {
     "min_points_in_model": None, "top_n_percent": 15, "num_samples": 64, "random_fraction": 1 / 3,
     "bandwidth_factor": 3.0, "min_bandwidth": NARROWEST,
 }  # fmt: skip
@@ -32,17 +32,18 @@ LEAST_LOG_DENSITY = math.log(1e-32)
 """A floor: far from all points the ratio of densities means nothing."""
 
 
+@published("mpi_runtime.tune.search")
 @advised
 class TuneBOHB(LearningSearcher):
     """Draws configurations where good ones are dense and bad ones are rare, at the highest time with enough results."""
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
-        bohb_config: Mapping[str, Any] | None = None,
+        space: Mapping[str, object] | None = None,
+        bohb_config: Mapping[str, object] | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, object]] | None = None,
         seed: int | None = None,
         time_attr: str = "training_iteration",
     ) -> None:
@@ -75,7 +76,7 @@ class TuneBOHB(LearningSearcher):
         self._losses: dict[float, dict[str, float]] = {}
         """By time: the losses of trials."""
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+    def on_trial_result(self, trial_id: str, result: Report) -> None:
         loss, time = self.loss_of(result), count_in(result, self._time_attr)
         if trial_id not in self._points:
             return
@@ -85,11 +86,11 @@ class TuneBOHB(LearningSearcher):
             raise ReportError(f"The {what} is {text(value):.100} in the report of trial {trial_id}. Report a number.")
         self._losses.setdefault(time, {})[trial_id] = math.inf if loss is None else loss
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         if result is not None and count_in(result, self._time_attr) is not None:
             self.on_trial_result(trial_id, result)
 
-    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+    def ask(self, trial_id: str, first: Mapping[str, object] | None) -> Config:
         """Values from the model, or at random."""
         rng = rng_of(self._seed, number_of(trial_id), MODEL)
         point = self._cube.random(rng)

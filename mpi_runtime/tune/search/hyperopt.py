@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
+from mpi_runtime.tune.trial import Config
 
 
+@published("mpi_runtime.tune.search")
 class HyperOptSearch(LearningSearcher):
     """Asks hyperopt's TPE for configurations. The model sees the space as the unit cube, and choices by number."""
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, object] | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, object]] | None = None,
         n_initial_points: int = 20,
         random_state_seed: int | None = None,
         gamma: float = 0.25,
@@ -57,7 +59,7 @@ class HyperOptSearch(LearningSearcher):
         self._numbers: dict[str, int] = {}
         self._random = np.random.default_rng(seed)
 
-    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+    def ask(self, trial_id: str, first: Mapping[str, object] | None) -> Config:
         from hyperopt import JOB_STATE_RUNNING, tpe
 
         number = self._known.new_trial_ids(1)[0]
@@ -75,7 +77,7 @@ class HyperOptSearch(LearningSearcher):
         self._numbers[trial_id] = number
         return {**self._cube.values(self._point(found)), **(first or {})}
 
-    def _point(self, found: Mapping[str, Any]) -> np.ndarray:
+    def _point(self, found: Mapping[str, list[float]]) -> np.ndarray:
         return self._cube.from_numbers({name: one[0] for name, one in found.items()})
 
     def tell(self, trial_id: str, loss: float | None) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from mpi_runtime.tune.search.base import Searcher, points_of
-from mpi_runtime.tune.space.flat import domains, named, nested
-from mpi_runtime.tune.trial import as_number, value_in
+from mpi_runtime.tune.space.flat import Known, domains, named, nested
+from mpi_runtime.tune.trial import Config, Report, as_number, value_in
 
 
 class LearningSearcher(Searcher):
@@ -20,10 +19,10 @@ class LearningSearcher(Searcher):
 
     def __init__(
         self,
-        space: Mapping[str, Any] | Callable[[Any], Any] | None = None,
+        space: Mapping[str, object] | Callable[..., Mapping[str, object] | None] | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, object]] | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__(metric, mode)
@@ -32,11 +31,11 @@ class LearningSearcher(Searcher):
         self._space = space
         self.seed = seed
         self.points = points_of(points_to_evaluate)
-        self.domains: dict[str, Any] = {}
+        self.domains: dict[str, Known] = {}
         self._has_begun = False
-        self._first: deque[dict[str, Any]] = deque()
+        self._first: deque[Config] = deque()
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: int) -> bool:
         """Begin an experiment with this metric and space. It needs a metric, a mode, and something to search."""
         super().set_search_properties(metric, mode, config, **spec)
         if self.metric is None or self.mode is None:
@@ -51,7 +50,7 @@ class LearningSearcher(Searcher):
         self.begin(spec.get("seed", 0) if self.seed is None else self.seed)
         return True
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Config | str | None:
         """The configuration of a new trial. Outside of an experiment the space is that of the searcher."""
         if not self._has_begun:
             self.set_search_properties(None, None, {})
@@ -60,11 +59,11 @@ class LearningSearcher(Searcher):
             first = named(first, self.domains)
         return nested(self.ask(trial_id, first))
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         """Report the loss of a trial to the model."""
         self.tell(trial_id, self.loss_of(result))
 
-    def loss_of(self, result: Mapping[str, Any] | None) -> float | None:
+    def loss_of(self, result: Mapping[str, object] | None) -> float | None:
         """The loss in a report; None: there is no number. The study refuses reports without the metric."""
         try:
             value = as_number(value_in(result or {}, str(self.metric)))
@@ -78,7 +77,7 @@ class LearningSearcher(Searcher):
         """Create an empty model of `self.domains`."""
         raise NotImplementedError
 
-    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+    def ask(self, trial_id: str, first: Mapping[str, object] | None) -> Config:
         """Values for a new trial, by name; `first` has those that are fixed."""
         raise NotImplementedError
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
-from mpi_runtime.tune.trial import number_in
+from mpi_runtime.tune.trial import Config, Report, number_in
 
 TRIAL_INDEX = "__trial_index__"
 """The key for the number of a repetition in the configuration."""
@@ -20,7 +20,7 @@ class _Around(Searcher):
         self.searcher = searcher
         self.takes_grids = searcher.takes_grids
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: int) -> bool:
         super().set_search_properties(metric, mode, config, **spec)
         self.forget()
         return self.searcher.set_search_properties(metric, mode, config, **spec)
@@ -32,6 +32,7 @@ class _Around(Searcher):
         return self.searcher.trials(num_samples)
 
 
+@published("mpi_runtime.tune.search")
 class ConcurrencyLimiter(_Around):
     """Limits how many suggestions of a searcher are unfinished, so that it learns from earlier ones."""
 
@@ -55,9 +56,9 @@ class ConcurrencyLimiter(_Around):
 
     def forget(self) -> None:
         self._live: set[str] = set()
-        self._ended: list[tuple[str, dict[str, Any] | None, bool]] = []
+        self._ended: list[tuple[str, Config | None, bool]] = []
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Config | str | None:
         """A configuration, or None at the limit."""
         if len(self._live) + len(self._ended) >= self.max_concurrent:
             return None
@@ -66,10 +67,10 @@ class ConcurrencyLimiter(_Around):
             self._live.add(trial_id)
         return config
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+    def on_trial_result(self, trial_id: str, result: Report) -> None:
         self.searcher.on_trial_result(trial_id, result)
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         """Pass it on; with `batch` when all have ended."""
         self._live.discard(trial_id)
         self._ended.append((trial_id, result, error))
@@ -80,6 +81,7 @@ class ConcurrencyLimiter(_Around):
             self.searcher.on_trial_complete(trial, result=last, error=failed)
 
 
+@published("mpi_runtime.tune.search")
 class Repeater(_Around):
     """Runs each configuration several times, and reports the mean of the last values to the searcher.
 
@@ -109,10 +111,10 @@ class Repeater(_Around):
     def forget(self) -> None:
         self._leader: dict[str, str] = {}
         """For each trial the first trial of its configuration."""
-        self._groups: dict[str, tuple[dict[str, Any], list[str], list[dict[str, Any] | None]]] = {}
+        self._groups: dict[str, tuple[Config, list[str], list[Config | None]]] = {}
         self._open: str | None = None
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def suggest(self, trial_id: str) -> Config | str | None:
         """The same configuration `repeat` times, then another."""
         if self._open is None:
             config = self.searcher.suggest(trial_id)
@@ -129,7 +131,7 @@ class Repeater(_Around):
             self._open = None
         return {**config, TRIAL_INDEX: number} if self._sets_index else dict(config)
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         """Report to the searcher when the last repetition has ended. The mean leaves out failures and NaN."""
         leader = self._leader.pop(trial_id)
         _, _, results = self._groups[leader]

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.unit_cube import UnitCube
+from mpi_runtime.tune.trial import Config
 
 
+@published("mpi_runtime.tune.search")
 class NevergradSearch(LearningSearcher):
     """Asks an optimizer of nevergrad for configurations. It sees numbers between 0 and 1, and choices by number."""
 
     def __init__(
         self,
-        optimizer: Any = "NGOpt",
-        optimizer_kwargs: Mapping[str, Any] | None = None,
-        space: Mapping[str, Any] | None = None,
+        optimizer: str | Callable[..., Any] = "NGOpt",
+        optimizer_kwargs: Mapping[str, object] | None = None,
+        space: Mapping[str, object] | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        points_to_evaluate: Sequence[Mapping[str, object]] | None = None,
         seed: int | None = None,
     ) -> None:
         """Search a space.
@@ -48,7 +51,7 @@ class NevergradSearch(LearningSearcher):
         import nevergrad
 
         self._cube = UnitCube(self.domains)
-        space: dict[str, Any] = {}
+        space: Config = {}
         for name, count in zip(self.domains, self._cube.counts, strict=True):
             number = nevergrad.p.Scalar(lower=0.0, upper=1.0)
             space[name] = nevergrad.p.Choice(list(range(count))) if count else number
@@ -56,10 +59,10 @@ class NevergradSearch(LearningSearcher):
         parametrization.random_state = np.random.RandomState(seed)
         kind = nevergrad.optimizers.registry[self._optimizer] if isinstance(self._optimizer, str) else self._optimizer
         self._model = kind(parametrization=parametrization, **{"budget": 1000, **self._arguments})
-        self._asked: dict[str, Any] = {}
+        self._asked: Config = {}
         self._worst = -math.inf
 
-    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+    def ask(self, trial_id: str, first: Mapping[str, object] | None) -> Config:
         if first:
             rest = self._cube.values(self._cube.random(np.random.default_rng(0)))
             self._model.suggest(self._cube.numbers(self._cube.point({**rest, **first})))

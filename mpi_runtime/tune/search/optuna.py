@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal
+from mpi_runtime.tune.space.flat import Known
+from mpi_runtime.tune.trial import Config, Report
 from mpi_runtime.tune.unsupported import advised
 
+if TYPE_CHECKING:
+    from optuna import Trial
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
 
+
+@published("mpi_runtime.tune.search")
 @advised
 class OptunaSearch(LearningSearcher):
     """Asks an Optuna sampler, by default TPE, for configurations, and reports the last value of each trial to it."""
@@ -19,11 +28,11 @@ class OptunaSearch(LearningSearcher):
 
     def __init__(
         self,
-        space: Mapping[str, Any] | Callable[[Any], Mapping[str, Any] | None] | None = None,
+        space: Mapping[str, object] | Callable[[Trial], Mapping[str, object] | None] | None = None,
         metric: str | None = None,
         mode: str | None = None,
-        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
-        sampler: Any = None,
+        points_to_evaluate: Sequence[Mapping[str, object]] | None = None,
+        sampler: BaseSampler | None = None,
         seed: int | None = None,
     ) -> None:
         """Search a space.
@@ -53,16 +62,16 @@ class OptunaSearch(LearningSearcher):
         self._study = optuna.create_study(sampler=sampler)
         optuna.logging.set_verbosity(verbosity)
         self._distributions = {name: _distribution(domain) for name, domain in self.domains.items()}
-        self._ot_trials: dict[str, Any] = {}  # the name that libraries read
+        self._ot_trials: Config = {}  # the name that libraries read
 
-    def ask(self, trial_id: str, first: Mapping[str, Any] | None) -> dict[str, Any]:
+    def ask(self, trial_id: str, first: Mapping[str, object] | None) -> Config:
         if first:
             self._study.enqueue_trial({name: self._number(name, value) for name, value in first.items()})
         self._ot_trials[trial_id] = trial = self._study.ask(self._distributions)
         constants = (self._space(trial) or {}) if callable(self._space) else {}
         return {**{name: self._value(name, value) for name, value in trial.params.items()}, **constants}
 
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+    def on_trial_result(self, trial_id: str, result: Report) -> None:
         loss = self.loss_of(result)
         if loss is not None:
             self._ot_trials[trial_id].report(loss, int(result["training_iteration"]))
@@ -76,16 +85,16 @@ class OptunaSearch(LearningSearcher):
         else:
             self._study.tell(trial, loss)
 
-    def _value(self, name: str, value: Any) -> Any:
+    def _value(self, name: str, value: Any) -> object:
         domain = self.domains.get(name)
         return domain.categories[value] if isinstance(domain, Categorical) else value
 
-    def _number(self, name: str, value: Any) -> Any:
+    def _number(self, name: str, value: object) -> object:
         domain = self.domains.get(name)
         return list(domain.categories).index(value) if isinstance(domain, Categorical) else value
 
 
-def _distribution(domain: Any) -> Any:
+def _distribution(domain: Known) -> BaseDistribution:
     """A domain as Optuna's distribution. Choices are by number: their values may be anything."""
     from optuna import distributions
 

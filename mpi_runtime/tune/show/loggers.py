@@ -15,17 +15,18 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.files.writing import replace_file
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import Trial, count_in, flat
+from mpi_runtime.tune.trial import Config, Report, Trial, count_in, flat
 from mpi_runtime.tune.trials.json_values import written
 
 FLUSH_S = 1.0
 
 
+@published("mpi_runtime.tune")
 class LoggerCallback(Callback):
     """Receives trials by `log_trial_start`, `log_trial_result` and `log_trial_end`. Subclass it for a logger."""
 
@@ -33,19 +34,19 @@ class LoggerCallback(Callback):
 
     _begun: set[str]
 
-    def setup(self, *args: Any, **info: Any) -> None:
+    def setup(self, *args: object, path: str = "", **info: object) -> None:
         self._begun = set()
 
     def log_trial_start(self, trial: Trial) -> None:
         """A trial starts for the first time."""
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+    def log_trial_result(self, iteration: int, trial: Trial, result: Report) -> None:
         """A trial has reported."""
 
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """A trial has ended."""
 
-    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         """Pass on the first start. The directory of the trial exists from then on."""
         begun = self.__dict__.setdefault("_begun", set())  # a subclass may override `setup`
         if trial.trial_id not in begun:
@@ -54,14 +55,14 @@ class LoggerCallback(Callback):
             self.log_trial_start(trial)
 
     def on_trial_result(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: Report, **info: object
     ) -> None:
         self.log_trial_result(iteration, trial, result)
 
-    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         self.log_trial_end(trial)
 
-    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         self.log_trial_end(trial, failed=True)
 
 
@@ -83,11 +84,11 @@ class _Lines(LoggerCallback):
         """Add a line to a file."""
         self._waiting.setdefault(trial.trial_id, []).append(line)
 
-    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
         if time.monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 
-    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
         self.flush()
 
     def flush(self) -> None:
@@ -99,6 +100,7 @@ class _Lines(LoggerCallback):
                 file.write("".join(lines))
 
 
+@published("mpi_runtime.tune")
 class JsonLoggerCallback(_Lines):
     """`result.json`: a report in each line. `params.json`: the configuration."""
 
@@ -110,10 +112,11 @@ class JsonLoggerCallback(_Lines):
             json.dumps(written(trial.config), default=repr, indent=2) + "\n"
         )
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+    def log_trial_result(self, iteration: int, trial: Trial, result: Report) -> None:
         self.add(trial, json.dumps(written(result), default=repr) + "\n")
 
 
+@published("mpi_runtime.tune")
 class CSVLoggerCallback(_Lines):
     """`progress.csv`: a report in each line. A report with new names rewrites the file."""
 
@@ -127,7 +130,7 @@ class CSVLoggerCallback(_Lines):
         super().log_trial_start(trial)
         self._names[trial.trial_id] = []
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+    def log_trial_result(self, iteration: int, trial: Trial, result: Report) -> None:
         values = flat({name: value for name, value in result.items() if name != "config"})
         names = self._names[trial.trial_id]
         new = [name for name in values if name not in names]
@@ -148,7 +151,7 @@ class CSVLoggerCallback(_Lines):
         replace_file(os.fspath(path), "".join(_csv(row + [""] * (len(names) - len(row))) for row in [names, *rows]))
 
 
-def numbers_in(result: Mapping[str, Any], with_config: bool = False) -> dict[str, float]:
+def numbers_in(result: Mapping[str, object], with_config: bool = False) -> dict[str, float]:
     """The numbers of a report, by names such as `a/b`. Not a number is left out."""
     shown = result if with_config else {name: value for name, value in result.items() if name != "config"}
     return {
@@ -158,24 +161,25 @@ def numbers_in(result: Mapping[str, Any], with_config: bool = False) -> dict[str
     }
 
 
-def step_of(result: Mapping[str, Any]) -> int:
+def step_of(result: Report) -> int:
     """The steps of the environment behind a report, or without them the number of the report."""
     return int(count_in(result, "timesteps_total") or result["training_iteration"])
 
 
+@published("mpi_runtime.tune")
 class TBXLoggerCallback(LoggerCallback):
     """Files for TensorBoard, by tensorboardX: `tensorboard --logdir DIRECTORY` shows a curve for each trial."""
 
     def __init__(self) -> None:
         self._writer_of = load("TBXLoggerCallback", "tensorboardX").SummaryWriter
-        self._writers: dict[str, Any] = {}
+        self._writers: Config = {}
 
     def log_trial_start(self, trial: Trial) -> None:
         """Remove the files of an earlier run: its events are replayed."""
         for path in Path(trial.local_path).glob("events.out.tfevents.*"):
             path.unlink()
 
-    def log_trial_result(self, iteration: int, trial: Trial, result: dict[str, Any]) -> None:
+    def log_trial_result(self, iteration: int, trial: Trial, result: Report) -> None:
         writer = self._writers.get(trial.trial_id)
         if writer is None:
             writer = self._writers[trial.trial_id] = self._writer_of(trial.local_path, flush_secs=5)
@@ -187,7 +191,7 @@ class TBXLoggerCallback(LoggerCallback):
         if writer is not None:
             writer.close()
 
-    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
@@ -197,7 +201,7 @@ LOGGERS = {"csv": CSVLoggerCallback, "json": JsonLoggerCallback, "tensorboard": 
 """By the names in `RunConfig(files=...)`."""
 
 
-def _csv(values: Sequence[Any]) -> str:
+def _csv(values: Sequence[object]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue().replace("\0", "\\0")  # Python 3.10 cannot read it

@@ -6,14 +6,18 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from mpi_runtime.show.numbers import clock, count, plural, seconds, three
 from mpi_runtime.show.page import Block, Column, Document, card, table
 from mpi_runtime.tune.show.plots import importances
-from mpi_runtime.tune.trial import OF_EACH_REPORT, flat, sign_of
+from mpi_runtime.tune.show.shown import Experiment, Running, ShownTrial
+from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, flat, sign_of
 from mpi_runtime.tune.trials.json_values import written
 
+T = TypeVar("T")
+Row = dict[str, Any]
+"""A trial, as the scripts of the page read it."""
 POINTS_MAX = 100
 """The most points of a curve."""
 RUNGS = 12
@@ -25,7 +29,7 @@ AXES_MAX = 12
 ENDED = ("TERMINATED", "ERROR")
 
 
-def document(results: Any, job: str = "") -> Document:
+def document(results: Experiment, job: str = "") -> Document:
     """Make the document of an experiment; `job` runs it, in words."""
     metric, mode = results.metric or _only_metric(results), results.mode
     trials = _trials(results, metric)
@@ -34,7 +38,8 @@ def document(results: Any, job: str = "") -> Document:
         trial["top"] = True
     best = known[0]["id"] if known and mode else None
     shared = {"trials": trials, "metric": metric or "", "mode": mode, "best": best}
-    cards = _cards(results, trials, known, metric, bool(job))
+    running = results if job and isinstance(results, Running) else None
+    cards = _cards(results, trials, known, metric, running)
     blocks: list[Block] = [{"id": "answers", "kind": "cards", "cards": cards}]
     if known and metric:
         ones = sum(len(one["ys"]) == 1 for one in known)
@@ -60,19 +65,19 @@ def document(results: Any, job: str = "") -> Document:
     return {"name": name, "pill": pill, "meta": meta, "colours": {}, "blocks": blocks}
 
 
-def _only_metric(results: Any) -> str | None:
+def _only_metric(results: Experiment) -> str | None:
     """A reported number, if the trials have just one of their own and none was named."""
     names = _reported(results)
     return names[0] if len(names) == 1 else None
 
 
-def _reported(results: Any) -> list[str]:
+def _reported(results: Experiment) -> list[str]:
     """The numbers that trials report themselves."""
     names = {name for result in results for name, value in result.metrics.items() if _finite(value) is not None}
     return sorted(names - OF_EACH_REPORT)
 
 
-def _trials(results: Any, metric: str | None) -> list[dict[str, Any]]:
+def _trials(results: Experiment, metric: str | None) -> list[Row]:
     """One entry for each trial, as the charts need it."""
     begin_s = min((_time_s(one) for result in results for one in result.history[:1]), default=0.0)
     found = []
@@ -83,13 +88,13 @@ def _trials(results: Any, metric: str | None) -> list[dict[str, Any]]:
         took_s = _finite(result.metrics.get("time_total_s")) or 0.0
         first_s = (_time_s(history[0]) if history else begin_s) - (took_s / len(history) if history else 0.0)
         end_s = round((_time_s(history[-1]) if history else first_s) - begin_s, 3)
-        one = {"id": result.trial_id, "status": result.status, "value": _finite(result.metrics.get(metric or ""))}
+        one: Row = {"id": result.trial_id, "status": result.status, "value": _finite(result.metrics.get(metric or ""))}
         one |= {"ys": _thinned(points), "end": end_s, "took": took_s}
         found.append({**one, "reports": len(history), "error": _first_line(result.error)})
     return found
 
 
-def _ranked(trials: list[dict[str, Any]], mode: str | None) -> list[dict[str, Any]]:
+def _ranked(trials: list[Row], mode: str | None) -> list[Row]:
     """Trials with a number, the best first."""
     sign = sign_of(mode) if mode else 1
     return sorted((one for one in trials if one["value"] is not None), key=lambda one: -sign * one["value"])
@@ -107,8 +112,8 @@ def _first_line(error: Exception | None) -> str:
 
 
 def _cards(
-    results: Any, trials: list[dict[str, Any]], known: list[dict[str, Any]], metric: str | None, is_running: bool
-) -> list[dict[str, Any]]:
+    results: Experiment, trials: list[Row], known: list[Row], metric: str | None, running: Running | None
+) -> list[Row]:
     states = Counter(one["status"] for one in trials)
     failed, ended = states["ERROR"], sum(states[state] for state in ENDED)
     best = known[0] if known and results.mode else None
@@ -121,35 +126,35 @@ def _cards(
     by_state = [[state.lower(), count(number)] for state, number in states.most_common()]
     unknown = sum(one["value"] is None and bool(one["reports"]) for one in trials) if metric else 0
     by_state += [["without a finite number", count(unknown)]] if unknown else []
-    running = len(trials) - ended
+    left = len(trials) - ended
     doing = card("What did it do?", count(len(trials)), "trial" if len(trials) == 1 else "trials", by_state)
-    if is_running:
-        words = "trial runs or waits" if running == 1 else "trials run or wait"
-        doing = card("What is it doing?", count(running), words, by_state)
+    if running is not None:
+        words = "trial runs or waits" if left == 1 else "trials run or wait"
+        doing = card("What is it doing?", count(left), words, by_state)
     errors = Counter(one["error"] for one in trials if one["error"]).most_common(4)
     rows = [[text, count(number)] for text, number in errors]
     link = {"note": "Errors and tracebacks", "link": "#trials"} if failed else {}
     failure = card("What failed?", count(failed), f"of {plural(ended, 'ended trial')}", rows, bad=bool(failed), **link)
-    return [best_card, doing, failure, _when(results, trials, ended, failed, is_running)]
+    return [best_card, doing, failure, _when(running, trials, ended, failed)]
 
 
-def _when(results: Any, trials: list[dict[str, Any]], ended: int, failed: int, is_running: bool) -> dict[str, Any]:
+def _when(running: Running | None, trials: list[Row], ended: int, failed: int) -> Block:
     took = seconds(max((one["end"] for one in trials), default=0.0))
     span = "from the first report to the last"
-    whole = max(len(trials), results.most or 0) if is_running else len(trials)
+    whole = len(trials) if running is None else max(len(trials), running.most or 0)
     rows = [["trials added up", seconds(sum(one["took"] for one in trials))]]
     meter = [ended - failed, failed, len(trials) - ended, whole]
-    known: dict[str, Any] = {"said": f"{count(ended)} of {plural(whole, 'trial')} ended", "meter": meter}
-    if not is_running:
+    known: Block = {"said": f"{count(ended)} of {plural(whole, 'trial')} ended", "meter": meter}
+    if running is None:
         return card("How long did it take?", took, span, rows, **known)
-    rows, left = [[span, took], *rows], results.remaining()
+    rows, left = [[span, took], *rows], running.remaining()
     if left is None:
         return card("When is it done?", "\u2013", "not known", rows, **known)
     end = clock(time.time() + left.seconds, with_seconds=left.seconds < 600)
     return card("When is it done?", end, f"{left.how}, in {seconds(left.seconds)}", rows, note=left.basis, **known)
 
 
-def _axes(results: Any, known: list[dict[str, Any]], metric: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _axes(results: Experiment, known: list[Row], metric: str) -> tuple[list[Row], list[Row]]:
     """The axes of parallel coordinates, and the trials with a value for each."""
     by_id = {result.trial_id: flat(written(result.config)) for result in results}
     names = list(dict.fromkeys(name for one in known for name in by_id[one["id"]]))
@@ -164,17 +169,17 @@ def _axes(results: Any, known: list[dict[str, Any]], metric: str) -> tuple[list[
     return axes, drawn
 
 
-def _axis(name: str, values: Sequence[Any]) -> dict[str, Any]:
+def _axis(name: str, values: Sequence[object]) -> Block:
     numbers = [_finite(value) for value in values]
     if any(value is None for value in numbers):
         return {"name": name, "words": sorted({_text(value) for value in values})}
     low, high = min(numbers), max(numbers)  # type: ignore[type-var]
     few = sorted(set(numbers))  # type: ignore[type-var]
-    axis: dict[str, Any] = {"name": name, "log": low > 0 and high / low > 20}  # type: ignore[operator]
+    axis: Block = {"name": name, "log": low > 0 and high / low > 20}  # type: ignore[operator]
     return axis | ({"values": few} if len(few) <= 6 and len(few) < len(numbers) else {})
 
 
-def _importance(results: Any, metric: str, known: int) -> Block:
+def _importance(results: Experiment, metric: str, known: int) -> Block:
     shares = sorted(importances(results, metric).items(), key=lambda one: -one[1]) if known >= IMPORTANCE_MIN else []
     half = {
         "title": f"Share of the differences of {metric} that a parameter explains alone",
@@ -187,7 +192,7 @@ def _importance(results: Any, metric: str, known: int) -> Block:
     return {"id": "importance", "kind": "bars", "title": "What matters", "halves": [half]}
 
 
-def rungs(results: Any) -> list[tuple[int, int, int]]:
+def rungs(results: Experiment) -> list[tuple[int, int, int]]:
     """Ends of trials: the number of reports, the trials that reached it, and those that continued.
 
     At most `RUNGS` of them: those where most trials have ended, and the last.
@@ -199,7 +204,7 @@ def rungs(results: Any) -> list[tuple[int, int, int]]:
     return [(at, reached[at], reached[at] - ends[at]) for at in chosen]
 
 
-def _rungs(results: Any, known: list[dict[str, Any]]) -> Block:
+def _rungs(results: Experiment, known: list[Row]) -> Block:
     sign = sign_of(results.mode) if results.mode else 1
     rows = []
     for at, there, on in rungs(results):
@@ -211,13 +216,13 @@ def _rungs(results: Any, known: list[dict[str, Any]]) -> Block:
     return table("rungs", "Where trials ended", columns, rows, sort=0, limit=RUNGS)
 
 
-def _table(results: Any, trials: list[dict[str, Any]], metric: str | None, mode: str | None) -> Block:
+def _table(results: Experiment, trials: list[Row], metric: str | None, mode: str | None) -> Block:
     configs = [flat(written(result.config)) for result in results]
     parameters = list(dict.fromkeys(name for config in configs for name in config))
     metrics = [] if metric else _reported(results)[:6]
     rows, details = [], {}
     for result, config, one in zip(results, configs, trials, strict=True):
-        row: list[Any] = [one["id"], one["id"], *([one["value"]] if metric else []), [y for _, y in one["ys"]]]
+        row: list[object] = [one["id"], one["id"], *([one["value"]] if metric else []), [y for _, y in one["ys"]]]
         row += [one["reports"], one["status"], one["took"], *(_cell(config.get(name)) for name in parameters)]
         rows.append([*row, *(_finite(result.metrics.get(name)) for name in metrics), one["error"] or None])
         details[one["id"]] = _details(result, one, config)
@@ -234,7 +239,7 @@ def _table(results: Any, trials: list[dict[str, Any]], metric: str | None, mode:
     return table("trials", "Trials", columns, rows, said=said, open=True, sort=sort, down=mode == "max", **more)
 
 
-def _details(result: Any, one: dict[str, Any], config: dict[str, Any]) -> list[Block]:
+def _details(result: ShownTrial, one: Row, config: Config) -> list[Block]:
     facts = [[name, repr(value) if isinstance(value, float) else _text(value)] for name, value in config.items()]
     facts += [["ended after", f"{plural(one['reports'], 'report')}, {seconds(one['took'])}"], ["files", result.path]]
     if result.checkpoint is not None:
@@ -247,28 +252,28 @@ def _details(result: Any, one: dict[str, Any], config: dict[str, Any]) -> list[B
     return blocks
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     return value if isinstance(value, (int, float, str, type(None))) and not isinstance(value, bool) else _text(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, float):
         return three(value)
     return value if isinstance(value, str) else repr(value)[:200]
 
 
-def _thinned(points: list[Any]) -> list[Any]:
+def _thinned(points: list[T]) -> list[T]:
     """About `POINTS_MAX` points, with the last."""
     chosen = points[:: max(1, len(points) // POINTS_MAX)]
     return chosen if not points or chosen[-1] == points[-1] else [*chosen, points[-1]]
 
 
-def _time_s(report: dict[str, Any]) -> float:
+def _time_s(report: Report) -> float:
     """When it was made; 0 if the trial has reported something else by this name."""
     return _finite(report.get("time_s")) or 0.0
 
 
-def _finite(value: Any) -> float | None:
+def _finite(value: object) -> float | None:
     """A number that can be drawn; None for all other values."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpi_runtime.errors.optional import load
+from mpi_runtime.tune.show.shown import Experiment, Finished
 from mpi_runtime.tune.trial import flat, number_in
 from mpi_runtime.tune.trials.json_values import written
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
+
+def history(results: Finished, metric: str | None = None, ax: Axes | None = None) -> Axes:
     """Curves of a metric over reports, one for each trial; the best trial's is thick."""
     name, axes = _metric(results, metric), _axes(ax)
     best = results.get_best_result(name, results.mode or "max").trial_id
     for result in results:
         points = [(one["training_iteration"], one[name]) for one in result.history if number_in(one, name) is not None]
-        style: dict[str, Any] = {"color": "C0", "linewidth": 0.7, "alpha": 0.5}
+        style: dict[str, object] = {"color": "C0", "linewidth": 0.7, "alpha": 0.5}
         if result.trial_id == best:
             style = {"color": "C3", "linewidth": 2, "label": f"trial {best} (best)"}
         marker = "o" if len(points) == 1 else None
@@ -30,7 +34,7 @@ def history(results: Any, metric: str | None = None, ax: Any = None) -> Any:
     return axes
 
 
-def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
+def parallel(results: Experiment, metric: str | None = None, ax: Axes | None = None) -> Axes:
     """Parallel coordinates: a line through its parameters and its last value for each trial, coloured by that value."""
     name, axes = _metric(results, metric), _axes(ax)
     parameters, rows, values = table(results, name)
@@ -47,7 +51,7 @@ def parallel(results: Any, metric: str | None = None, ax: Any = None) -> Any:
     return axes
 
 
-def importance(results: Any, metric: str | None = None, ax: Any = None) -> Any:
+def importance(results: Experiment, metric: str | None = None, ax: Axes | None = None) -> Axes:
     """Bars: the share of the metric's variance that each parameter explains, by bins of its values."""
     name, axes = _metric(results, metric), _axes(ax)
     shares = importances(results, name)
@@ -58,7 +62,7 @@ def importance(results: Any, metric: str | None = None, ax: Any = None) -> Any:
     return axes
 
 
-def importances(results: Any, metric: str) -> dict[str, float]:
+def importances(results: Experiment, metric: str) -> dict[str, float]:
     """The correlation ratio of each parameter: variance between bins of its values, of the whole variance."""
     parameters, rows, values = table(results, metric)
     scores = np.array(values)
@@ -75,7 +79,7 @@ def importances(results: Any, metric: str) -> dict[str, float]:
     return found
 
 
-def table(results: Any, metric: str) -> tuple[list[str], list[list[Any]], list[float]]:
+def table(results: Experiment, metric: str) -> tuple[list[str], list[list[object]], list[float]]:
     """Names of parameters, their values and the last value of the metric, of all trials that have reported it."""
     known = [
         (flat(written(result.config)), value)
@@ -87,10 +91,10 @@ def table(results: Any, metric: str) -> tuple[list[str], list[list[Any]], list[f
     return names, [[config.get(name) for name in names] for config, _ in known], [value for _, value in known]
 
 
-def place(values: Sequence[Any]) -> list[float]:
+def place(values: Sequence[object]) -> list[float]:
     """Values between 0 and 1: numbers by their size, or its logarithm if they span much, others by their order."""
-    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
-        numbers = [float(value) for value in values]
+    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) == len(values):
         if min(numbers) > 0 and max(numbers) / min(numbers) > 100:
             numbers = [math.log(value) for value in numbers]
     else:
@@ -100,12 +104,12 @@ def place(values: Sequence[Any]) -> list[float]:
     return [(value - low) / (high - low) if high > low else 0.5 for value in numbers]
 
 
-def _metric(results: Any, metric: str | None) -> str:
+def _metric(results: Experiment, metric: str | None) -> str:
     name = metric or results.metric
     if name is None:
         raise ValueError("no metric is known: pass one, or set it in TuneConfig")
     return name
 
 
-def _axes(ax: Any) -> Any:
+def _axes(ax: Axes | None) -> Axes:
     return load("a plot", "matplotlib.pyplot", "matplotlib").subplots()[1] if ax is None else ax

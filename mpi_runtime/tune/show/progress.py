@@ -8,15 +8,17 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from mpi_runtime.core import published
 from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.show.live_picture import PAUSE_S, live_picture
 from mpi_runtime.show.numbers import plural, seconds
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.study.callback import Callback
-from mpi_runtime.tune.trial import OF_EACH_REPORT, Trial, flat, has_value, text
+from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import OF_EACH_REPORT, Report, Trial, flat, has_value, text
 from mpi_runtime.tune.unsupported import advised
 
 if TYPE_CHECKING:
@@ -29,6 +31,19 @@ METRICS_MAX = 4
 STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
 
 
+@runtime_checkable
+class Running(Protocol):
+    """What runs an experiment."""
+
+    study: Study
+    where: dict[str, tuple[str, int]]
+    """The host and process of trials."""
+
+    def now(self) -> float:
+        """The seconds that the experiment has run."""
+
+
+@published("mpi_runtime.tune")
 class ProgressReporter(Callback):
     """Shows the state of an experiment now and then. Subclasses define `show`."""
 
@@ -52,29 +67,30 @@ class ProgressReporter(Callback):
         self._every_s = self.every_s if max_report_frequency is None else max_report_frequency
         self._live: dict[str, Trial] = {}
         """Trials that have started and not ended."""
-        self._driver: Any = None
         self._shown_s = 0.0
 
-    def setup(self, *args: Any, **info: Any) -> None:
-        self._driver = info.get("driver")
-        self._path = info.get("path", "")
+    def setup(self, *args: object, path: str = "", **info: object) -> None:
+        driver = info.get("driver")
+        if isinstance(driver, Running):
+            self._driver = driver
+        self._path = path
         self._shown_s = time.monotonic()
 
-    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         self._live[trial.trial_id] = trial
 
-    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         self._live.pop(trial.trial_id, None)
 
     on_trial_error = on_trial_complete
 
-    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
         now = time.monotonic()
         if now - self._shown_s >= self._every_s:
             self._shown_s = now
             self.show(False)
 
-    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
         self.show(True)
 
     def show(self, is_end: bool) -> None:
@@ -91,7 +107,7 @@ class ProgressReporter(Callback):
         of = f"{known} of {study.most} trials" if has_more else plural(known, "trial")
         text = f"{of} after {seconds(self._driver.now())}: {words or 'none'}"
         if best is not None:
-            text += f"; best {study.metric} {_short(best.best_result.get(study.metric))} in trial {best.trial_id}"
+            text += f"; best {study.metric} {_short(best.best_result.get(str(study.metric)))} in trial {best.trial_id}"
         if (left := remaining_of(study, self._driver.now())) is not None:
             text += f"; {left}, {left.basis}" if left.how == "at most" else f"; {left}"
         return text
@@ -116,7 +132,7 @@ class ProgressReporter(Callback):
         head = ["trial", "status", "runs on", "reports", "seconds", *parameters, *metrics]
         rows = []
         for trial in chosen:
-            host, pid = self._driver.where.get(trial.trial_id, ("", ""))
+            host, pid = self._driver.where.get(trial.trial_id, ("", 0))
             where = f"{host}:{pid}" if host and trial.status == Trial.RUNNING else ""
             row = [f"{trial.trial_id}{' *' if trial is best else ''}", trial.status, where, str(trial.iteration)]
             row += [f"{trial.time_total_s:.1f}", *(_short(trial.config.get(name)) for name in parameters)]
@@ -135,6 +151,7 @@ def _reported(trials: Sequence[Trial]) -> list[str]:
     return list(names)[:METRICS_MAX]
 
 
+@published("mpi_runtime.tune")
 @advised
 class CLIReporter(ProgressReporter):
     """Lines, or in a terminal with rich installed a table that is redrawn."""
@@ -168,6 +185,7 @@ class CLIReporter(ProgressReporter):
         return Group(table, escape(self.summary()))
 
 
+@published("mpi_runtime.tune")
 @advised
 class JupyterNotebookReporter(ProgressReporter):
     """A table below the cell, which is replaced."""
@@ -191,11 +209,11 @@ class JupyterNotebookReporter(ProgressReporter):
 class StopKeyWarning(Callback):
     """Warns if the first report lacks a key of `RunConfig(stop={...})`: the condition may never be met."""
 
-    def __init__(self, stop: Mapping[str, Any]) -> None:
+    def __init__(self, stop: Mapping[str, object]) -> None:
         self._keys = list(flat(stop))
 
     def on_trial_result(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: Report, **info: object
     ) -> None:
         keys, self._keys = self._keys, []
         if missing := [key for key in keys if not has_value(result, key)]:
@@ -206,7 +224,7 @@ class StopKeyWarning(Callback):
             )
 
 
-def shown_by(reporter: Any, verbose: int) -> list[Callback]:
+def shown_by(reporter: object, verbose: int) -> list[Callback]:
     """The reporters of an experiment."""
     if reporter is not None:
         if not isinstance(reporter, Callback):
@@ -219,7 +237,7 @@ def shown_by(reporter: Any, verbose: int) -> list[Callback]:
     return [JupyterNotebookReporter() if shell is not None and hasattr(shell, "kernel") else CLIReporter()]
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     try:
         return f"{value:.5g}" if isinstance(value, float) else "" if value is None else in_utf8(str(value)[:20])
     except Exception:  # code of its class

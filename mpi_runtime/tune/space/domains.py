@@ -6,15 +6,18 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from mpi_runtime.tune.space import samplers
+from mpi_runtime.core import published
+from mpi_runtime.tune.space import bounds, samplers
 
 Rng = np.random.Generator
+T = TypeVar("T")
 
 
+@published("mpi_runtime.tune")
 class Domain:
     """The values that a parameter may have. Functions such as `uniform` make the subclasses.
 
@@ -22,17 +25,17 @@ class Domain:
     Domains are not frozen, since FLAML adds attributes to them.
     """
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> object:
         """Draw a value. `config` has the values of the trial that are known so far."""
         raise NotImplementedError
 
-    def sample(self, config: Mapping[str, Any] | None = None, size: int = 1, random_state: Any = None) -> Any:
+    def sample(self, config: Mapping[str, object] | None = None, size: int = 1, random_state: object = None) -> Any:
         """Draw a value, or a list of `size` values. `random_state`: a seed, or a generator of numpy of either kind."""
         rng = samplers.generator_of(random_state)
         values = [self.draw(rng, config or {}) for _ in range(size)]
         return values[0] if size == 1 else values
 
-    def is_valid(self, value: Any) -> bool:
+    def is_valid(self, value: object) -> bool:
         """Whether a value is between the bounds, or one of the values."""
         return bool(self.lower <= value <= self.upper)  # type: ignore[attr-defined]
 
@@ -56,6 +59,7 @@ class Domain:
         return self.get_sampler()
 
 
+@published("mpi_runtime.tune")
 @dataclass(unsafe_hash=True)
 class Float(Domain):
     """Real numbers from `lower` to `upper`, evenly or with even logarithms, in steps of `q` if there is one."""
@@ -65,7 +69,7 @@ class Float(Domain):
     log: bool = False
     q: float | None = None
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> float:
         if self.log:
             value = math.exp(rng.uniform(math.log(self.lower), math.log(self.upper)))
         else:
@@ -88,9 +92,10 @@ class Float(Domain):
 
     def quantized(self, q: float) -> Float:
         """The same, in multiples of `q`."""
-        return replace(self, q=_step("quantized", q, self.lower, self.upper))
+        return replace(self, q=bounds.step("quantized", q, self.lower, self.upper))
 
 
+@published("mpi_runtime.tune")
 @dataclass(unsafe_hash=True)
 class Normal(Domain):
     """Real numbers of a normal distribution, in steps of `q` if there is one."""
@@ -99,7 +104,7 @@ class Normal(Domain):
     sd: float
     q: float | None = None
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> float:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> float:
         value = float(rng.normal(self.mean, self.sd))
         return value if self.q is None else round(value / self.q) * self.q
 
@@ -110,12 +115,13 @@ class Normal(Domain):
 
     def quantized(self, q: float) -> Normal:
         """The same, in multiples of `q`."""
-        return replace(self, q=_step("quantized", q))
+        return replace(self, q=bounds.step("quantized", q))
 
-    def is_valid(self, value: Any) -> bool:
+    def is_valid(self, value: object) -> bool:
         return True
 
 
+@published("mpi_runtime.tune")
 @dataclass(unsafe_hash=True)
 class Integer(Domain):
     """Integers from `lower` to `upper`, evenly or with even logarithms, in multiples of `q`.
@@ -138,7 +144,7 @@ class Integer(Domain):
         """The highest value."""
         return self.upper - 1 if self.q == 1 else self.upper // self.q * self.q
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> int:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> int:
         low, high = self.first // self.q, self.last // self.q
         if self.log:
             number = int(math.exp(rng.uniform(math.log(low), math.log(high + 1))))
@@ -156,37 +162,39 @@ class Integer(Domain):
 
     def quantized(self, q: int) -> Integer:
         """The same, in multiples of `q`."""
-        return _with_values("quantized", replace(self, q=_step("quantized", q)))
+        return _with_values("quantized", replace(self, q=bounds.step("quantized", q)))
 
 
+@published("mpi_runtime.tune")
 @dataclass(unsafe_hash=True)
 class Categorical(Domain):
     """One of some values, all equally likely."""
 
-    categories: Sequence[Any]
+    categories: Sequence[object]
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> object:
         return self.categories[int(rng.integers(len(self.categories)))]
 
     def uniform(self) -> Categorical:
         """The same: all values are equally likely."""
         return self
 
-    def is_valid(self, value: Any) -> bool:
+    def is_valid(self, value: object) -> bool:
         return value in self.categories
 
     def __len__(self) -> int:
         return len(self.categories)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         return self.categories[index]
 
 
+@published("mpi_runtime.tune")
 @dataclass(unsafe_hash=True)
 class Function(Domain):
     """The result of a function of nothing, or of the values of the trial that are known so far."""
 
-    func: Callable[..., Any]
+    func: Callable[..., object]
 
     def __post_init__(self) -> None:
         if not callable(self.func) or not (_takes(self.func, None) or _takes(self.func)):
@@ -194,105 +202,118 @@ class Function(Domain):
                 f"sample_from() needs a function of nothing, or of the values of the trial, not {self.func!r}"
             )
 
-    def draw(self, rng: Rng, config: Mapping[str, Any]) -> Any:
+    def draw(self, rng: Rng, config: Mapping[str, object]) -> object:
         return self.func(config) if _takes(self.func, None) else self.func()
 
-    def is_valid(self, value: Any) -> bool:
+    def is_valid(self, value: object) -> bool:
         return True
 
 
+@published("mpi_runtime.tune")
 def uniform(lower: float, upper: float) -> Float:
     """Real numbers from `lower` to `upper`.
 
     Raises:
         ValueError: `lower` is not below `upper`.
     """
-    return Float(*_ordered("uniform", lower, upper))
+    return Float(*bounds.ordered("uniform", lower, upper))
 
 
+@published("mpi_runtime.tune")
 def quniform(lower: float, upper: float, q: float) -> Float:
     """Multiples of `q` from `lower` to `upper`, both included.
 
     Raises:
         ValueError: a bound is not a multiple of `q`, or `lower` is not below `upper`.
     """
-    return Float(*_ordered("quniform", lower, upper), q=_step("quniform", q, lower, upper))
+    return Float(*bounds.ordered("quniform", lower, upper), q=bounds.step("quniform", q, lower, upper))
 
 
+@published("mpi_runtime.tune")
 def loguniform(lower: float, upper: float, base: float = 10) -> Float:
     """Real numbers from `lower` to `upper` whose logarithms are evenly spread. The base has no effect.
 
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
     """
-    return Float(*_positive("loguniform", lower, upper, base), log=True)
+    return Float(*bounds.positive("loguniform", lower, upper, base), log=True)
 
 
+@published("mpi_runtime.tune")
 def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float:
     """Like `loguniform`, in multiples of `q`.
 
     Raises:
         ValueError: a bound is not a multiple of `q`, `lower` is not positive, or not below `upper`.
     """
-    return Float(*_positive("qloguniform", lower, upper, base), log=True, q=_step("qloguniform", q, lower, upper))
+    return Float(
+        *bounds.positive("qloguniform", lower, upper, base), log=True, q=bounds.step("qloguniform", q, lower, upper)
+    )
 
 
+@published("mpi_runtime.tune")
 def randn(mean: float = 0.0, sd: float = 1.0) -> Normal:
     """Real numbers of a normal distribution.
 
     Raises:
         ValueError: `sd` is negative.
     """
-    return Normal(*_spread("randn", mean, sd))
+    return Normal(*bounds.spread("randn", mean, sd))
 
 
+@published("mpi_runtime.tune")
 def qrandn(mean: float, sd: float, q: float) -> Normal:
     """Multiples of `q` near numbers of a normal distribution.
 
     Raises:
         ValueError: `sd` is negative, or `q` is not positive.
     """
-    return Normal(*_spread("qrandn", mean, sd), _step("qrandn", q))
+    return Normal(*bounds.spread("qrandn", mean, sd), bounds.step("qrandn", q))
 
 
+@published("mpi_runtime.tune")
 def randint(lower: int, upper: int) -> Integer:
     """Integers from `lower` to `upper`, without `upper`.
 
     Raises:
         ValueError: `lower` is not below `upper`.
     """
-    return Integer(*_ordered("randint", lower, upper))
+    return Integer(*bounds.ordered("randint", lower, upper))
 
 
+@published("mpi_runtime.tune")
 def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     """Multiples of `q` from `lower` to `upper`, with `upper` unless `q` is 1.
 
     Raises:
         ValueError: there is no such multiple.
     """
-    return _with_values("qrandint", Integer(*_ordered("qrandint", lower, upper), q=_step("qrandint", q)))
+    return _with_values("qrandint", Integer(*bounds.ordered("qrandint", lower, upper), q=bounds.step("qrandint", q)))
 
 
+@published("mpi_runtime.tune")
 def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
     """Integers from `lower` to `upper`, without `upper`, whose logarithms are evenly spread.
 
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
     """
-    return Integer(*_positive("lograndint", lower, upper, base), log=True)
+    return Integer(*bounds.positive("lograndint", lower, upper, base), log=True)
 
 
+@published("mpi_runtime.tune")
 def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
     """Like `lograndint`, in multiples of `q`, and with `upper` unless `q` is 1.
 
     Raises:
         ValueError: `lower` is not positive, or there is no such multiple.
     """
-    bounds = _positive("qlograndint", lower, upper, base)
-    return _with_values("qlograndint", Integer(*bounds, log=True, q=_step("qlograndint", q)))
+    limits = bounds.positive("qlograndint", lower, upper, base)
+    return _with_values("qlograndint", Integer(*limits, log=True, q=bounds.step("qlograndint", q)))
 
 
-def choice(categories: Iterable[Any]) -> Categorical:
+@published("mpi_runtime.tune")
+def choice(categories: Iterable[object]) -> Categorical:
     """One of these values. A value may itself be a space: it is drawn from only if it is chosen.
 
     Raises:
@@ -304,7 +325,8 @@ def choice(categories: Iterable[Any]) -> Categorical:
     return Categorical(values)
 
 
-def sample_from(func: Callable[..., Any]) -> Function:
+@published("mpi_runtime.tune")
+def sample_from(func: Callable[..., object]) -> Function:
     """The result of `func`, called for each trial.
 
     Args:
@@ -317,7 +339,8 @@ def sample_from(func: Callable[..., Any]) -> Function:
     return Function(func)
 
 
-def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
+@published("mpi_runtime.tune")
+def grid_search(values: Iterable[T]) -> dict[str, list[T]]:
     """Each of these values, with each combination of the other grids of the space.
 
     Raises:
@@ -329,7 +352,7 @@ def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     return {"grid_search": grid}
 
 
-def _takes(func: Callable[..., Any], *args: Any) -> bool:
+def _takes(func: Callable[..., object], *args: object) -> bool:
     try:
         inspect.signature(func).bind(*args)
     except TypeError:
@@ -345,54 +368,3 @@ def _with_values(name: str, domain: Integer) -> Integer:
             f"{name}({domain.lower}, {domain.upper}, {domain.q}) has no values: no multiple of q is between"
         )
     return domain
-
-
-def _check_numbers(name: str, *values: Any) -> None:
-    """Check that these bounds, steps or deviations of a domain are numbers."""
-    value: Any = None
-    try:
-        for value in values:
-            math.isnan(value)  # it takes the numbers of any library, and no text
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} needs numbers, not {value!r}") from None
-    except OverflowError:
-        raise ValueError(f"{name}: a number is too large; each must fit into a float") from None
-
-
-def _ordered(name: str, lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Check the bounds of a domain, and return them."""
-    _check_numbers(name, lower, upper)
-    if not lower < upper:
-        raise ValueError(f"{name}({lower}, {upper}) has no values: the lower bound must be below the upper bound")
-    if math.inf in (-lower, upper):
-        raise ValueError(f"{name}({lower}, {upper}) cannot be sampled: both bounds must be finite")
-    return lower, upper
-
-
-def _positive(name: str, lower: Any, upper: Any, base: float) -> tuple[Any, Any]:
-    """Check the bounds of a domain of logarithms, and return them."""
-    _check_numbers(name, lower, upper, base)
-    if not lower > 0:
-        raise ValueError(f"{name}({lower}, {upper}): {lower} has no logarithm; the lower bound must be above 0")
-    if not base > 1:
-        raise ValueError(f"{name}({lower}, {upper}, base={base}): the base must be above 1")
-    return _ordered(name, lower, upper)
-
-
-def _spread(name: str, mean: float, sd: float) -> tuple[float, float]:
-    """Check the mean and the standard deviation of a normal domain, and return them."""
-    _check_numbers(name, mean, sd)
-    if not 0 <= sd < math.inf:
-        raise ValueError(f"{name}: sd={sd} is not a standard deviation; it must be 0 or more, and finite")
-    return mean, sd
-
-
-def _step(name: str, q: Any, *bounds: float) -> Any:
-    """Check the step of a domain, of which its bounds must be multiples, and return it."""
-    _check_numbers(name, q)
-    if not 0 < q < math.inf:
-        raise ValueError(f"{name}: q={q} is not a step; it must be above 0, and finite")
-    for bound in bounds:
-        if not math.isclose(bound / q, round(bound / q), rel_tol=1e-9, abs_tol=1e-9):
-            raise ValueError(f"{name}: the bound {bound} is not a multiple of q={q}; choose bounds that are")
-    return q

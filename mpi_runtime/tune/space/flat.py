@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from mpi_runtime.tune.space.domains import Categorical, Domain, Float, Integer, Normal
 from mpi_runtime.tune.space.variants import is_grid
-from mpi_runtime.tune.trial import has_value, value_in
+from mpi_runtime.tune.trial import Config, has_value, value_in
 
-KNOWN = (Float, Integer, Normal, Categorical)
+Known = Float | Integer | Normal | Categorical
+"""The domains that searchers learn."""
 
 
-def domains(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def domains(space: Mapping[str, object], prefix: str = "") -> dict[str, Known]:
     """The domains of a space, in nested dictionaries too. Functions, and what choices contain, are left out.
 
     Two of the same name, as in `{"a/b": uniform(0, 1), "a": {"b": uniform(0, 1)}}`, are an error.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, Known] = {}
     for name, value in space.items():
-        inner: dict[str, Any] = {}
-        if isinstance(value, KNOWN):
+        inner: dict[str, Known] = {}
+        if isinstance(value, Known):
             inner = {f"{prefix}{name}": value}
         elif isinstance(value, Mapping) and not isinstance(value, Domain) and not is_grid(value):
             inner = domains(value, f"{prefix}{name}/")
@@ -30,9 +30,9 @@ def domains(space: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def nested(values: Mapping[str, object]) -> Config:
     """Values by names such as `layer/units` as nested dictionaries."""
-    found: dict[str, Any] = {}
+    found: Config = {}
     for name, value in values.items():
         *path, last = name.split("/")
         inside = found
@@ -42,6 +42,6 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def named(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+def named(config: Mapping[str, object], wanted: Mapping[str, object]) -> Config:
     """The values that a configuration has for these domains, by name."""
     return {name: value_in(config, name) for name in wanted if has_value(config, name)}

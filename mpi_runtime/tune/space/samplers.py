@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+Seed = Any
+"""A seed, or a generator of any library, wrapped or not."""
+
 
 class Sampler:
     """Any way of sampling."""
@@ -53,7 +56,7 @@ class Quantized(Sampler):
         return self.sampler
 
 
-def generator_of(random_state: Any) -> np.random.Generator:
+def generator_of(random_state: Seed) -> np.random.Generator:
     """The generator that libraries mean: a seed, a generator of numpy of either kind, wrapped or not, or None."""
     state = getattr(random_state, "rng", random_state)  # libraries wrap generators as Ray does
     if isinstance(state, np.random.RandomState):
@@ -67,7 +70,7 @@ def generator_of(random_state: Any) -> np.random.Generator:
 class NumpyRng:
     """A generator of numpy with the old names of its methods, made of a seed, a generator, or None."""
 
-    def __init__(self, generator_or_seed: Any = None) -> None:
+    def __init__(self, generator_or_seed: Seed = None) -> None:
         made = generator_or_seed is None or isinstance(generator_or_seed, (int, np.integer))
         self.rng = np.random.default_rng(generator_or_seed) if made else generator_or_seed
 

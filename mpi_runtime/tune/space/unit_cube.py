@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from mpi_runtime.tune.space.domains import Categorical, Float, Integer, Normal, Rng
+from mpi_runtime.tune.space.flat import Known
+from mpi_runtime.tune.trial import Config
 
 EDGE = 1e-6
 
@@ -17,7 +19,7 @@ EDGE = 1e-6
 class UnitCube:
     """The points of some domains."""
 
-    def __init__(self, domains: Mapping[str, Any]) -> None:
+    def __init__(self, domains: Mapping[str, Known]) -> None:
         self.domains = dict(domains)
         self.counts = [len(one.categories) if isinstance(one, Categorical) else 0 for one in domains.values()]
         """For each choice the number of its values; 0 for numbers."""
@@ -30,26 +32,26 @@ class UnitCube:
                 point[place] = (int(point[place] * count) + 0.5) / count
         return point
 
-    def values(self, point: np.ndarray) -> dict[str, Any]:
+    def values(self, point: np.ndarray) -> Config:
         """The values of a point, by name."""
         return {name: _value(one, float(x)) for (name, one), x in zip(self.domains.items(), point, strict=True)}
 
-    def point(self, values: Mapping[str, Any]) -> np.ndarray:
+    def point(self, values: Mapping[str, object]) -> np.ndarray:
         """The point of these values."""
         return np.array([_place(one, values[name]) for name, one in self.domains.items()])
 
-    def numbers(self, point: np.ndarray) -> dict[str, Any]:
+    def numbers(self, point: np.ndarray) -> dict[str, float]:
         """A point for other libraries, by name: the number of a choice, for others the coordinate."""
         coordinates = zip(self.domains, self.counts, point, strict=True)
         return {name: int(x * count) if count else float(x) for name, count, x in coordinates}
 
-    def from_numbers(self, numbers: Mapping[str, Any]) -> np.ndarray:
+    def from_numbers(self, numbers: Mapping[str, float]) -> np.ndarray:
         """The point of the results of `numbers`."""
         choices = zip(self.domains, self.counts, strict=True)
         return np.array([(numbers[name] + 0.5) / count if count else float(numbers[name]) for name, count in choices])
 
 
-def _value(domain: Any, x: float) -> Any:
+def _value(domain: Known, x: float) -> object:
     if isinstance(domain, Categorical):
         return domain.categories[min(int(x * len(domain.categories)), len(domain.categories) - 1)]
     if isinstance(domain, Normal):
@@ -66,7 +68,7 @@ def _value(domain: Any, x: float) -> Any:
     return min(max(value, domain.lower), domain.upper)
 
 
-def _place(domain: Any, value: Any) -> float:
+def _place(domain: Known, value: Any) -> float:
     if isinstance(domain, Categorical):
         return (list(domain.categories).index(value) + 0.5) / len(domain.categories)
     if isinstance(domain, Normal):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-import operator
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from mpi_runtime.tune.space.domains import Domain, Function, Rng
 from mpi_runtime.tune.space.samplers import generator_of
+from mpi_runtime.tune.trial import Config
 
-Path = tuple[Any, ...]
-Grid = dict[Path, Any]
+Path = tuple[object, ...]
+Grid = dict[Path, object]
 """One point of all grids of a space: the value at each path."""
 
 
@@ -22,16 +21,16 @@ class _Unresolved(Exception):
     """A function used a value that is not known yet."""
 
 
-class _Known(dict[str, Any]):
+class _Known(Config):
     """The values of a trial as keys and as attributes; `config` is the whole, as where Ray passes a `spec`."""
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> object:
         value = super().__getitem__(key)
         if isinstance(value, Domain):
             raise _Unresolved(key)
         return _Known(value) if isinstance(value, dict) else value
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in self:
             return self[name]
         if name == "config":
@@ -44,12 +43,12 @@ def rng_of(seed: int, *numbers: int) -> Rng:
     return np.random.default_rng((seed, *numbers))
 
 
-def is_grid(value: Any) -> bool:
+def is_grid(value: object) -> TypeGuard[dict[str, list[object]]]:
     """Whether this is a result of `grid_search`."""
     return isinstance(value, dict) and value.keys() == {"grid_search"}
 
 
-def grid_points(space: Mapping[str, Any]) -> list[Grid]:
+def grid_points(space: Mapping[str, object]) -> list[Grid]:
     """All combinations of the grids in a space. The first grid, by the names of its path, changes fastest."""
     grids = sorted(_grids(space, ()), key=lambda grid: [str(part) for part in grid[0]])
     for path, values in grids:
@@ -60,12 +59,12 @@ def grid_points(space: Mapping[str, Any]) -> list[Grid]:
     return [dict(zip(paths, point, strict=True)) for point in points]
 
 
-def has_grid(space: Mapping[str, Any]) -> bool:
+def has_grid(space: Mapping[str, object]) -> bool:
     """Whether a space has grids."""
     return any(True for _ in _grids(space, ()))
 
 
-def merged(space: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def merged(space: Mapping[str, object], chosen: Mapping[str, object]) -> Config:
     """The space with some of its values chosen, in nested dictionaries too."""
     result = dict(space)
     for key, value in chosen.items():
@@ -77,9 +76,9 @@ def merged(space: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
-def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
+def resolve(space: Mapping[str, object], grid: Grid, rng: Rng) -> Config:
     """Draw the values of one trial, at one point of the grids. Functions see the values of domains."""
-    config: dict[str, Any] = _drawn(dict(space), (), grid, rng)
+    config: Config = _drawn(dict(space), (), grid, rng)
     waiting = list(_functions(config, ()))
     while waiting:
         later = []
@@ -92,7 +91,10 @@ def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
             except Exception as error:
                 raise ValueError(f"The function of the parameter {_name(path)} raised {error!r}") from error
             value = _drawn(value, path, {}, rng)
-            functools.reduce(operator.getitem, path[:-1], config)[path[-1]] = value
+            inside: Any = config
+            for part in path[:-1]:
+                inside = inside[part]
+            inside[path[-1]] = value
             later += _functions(value, path)
         if len(later) == len(waiting) and later == waiting:
             names = ", ".join(_name(path) for path, _ in later)
@@ -102,8 +104,8 @@ def resolve(space: Mapping[str, Any], grid: Grid, rng: Rng) -> dict[str, Any]:
 
 
 def generate_variants(
-    unresolved_spec: Mapping[str, Any], constant_grid_search: bool = False, random_state: Any = None
-) -> Iterator[tuple[Grid, dict[str, Any]]]:
+    unresolved_spec: Mapping[str, object], constant_grid_search: bool = False, random_state: object = None
+) -> Iterator[tuple[Grid, Config]]:
     """Yield a configuration for each point of the grids, with the values of the grids by path: Ray's function.
 
     Args:
@@ -120,7 +122,7 @@ def generate_variants(
         yield point, resolve(unresolved_spec, point, rng if seed is None else np.random.default_rng(seed))
 
 
-def _grids(value: Any, path: Path) -> Iterator[tuple[Path, list[Any]]]:
+def _grids(value: object, path: Path) -> Iterator[tuple[Path, list[object]]]:
     if is_grid(value):
         yield path, value["grid_search"]
         return
@@ -128,21 +130,21 @@ def _grids(value: Any, path: Path) -> Iterator[tuple[Path, list[Any]]]:
         yield from _grids(inner, (*path, key))
 
 
-def _functions(value: Any, path: Path) -> Iterator[tuple[Path, Function]]:
+def _functions(value: object, path: Path) -> Iterator[tuple[Path, Function]]:
     if isinstance(value, Function):
         yield path, value
     for key, inner in _children(value):
         yield from _functions(inner, (*path, key))
 
 
-def _children(value: Any) -> Iterator[tuple[Any, Any]]:
+def _children(value: object) -> Iterator[tuple[object, object]]:
     if isinstance(value, dict):
         yield from value.items()
     elif isinstance(value, list):
         yield from enumerate(value)
 
 
-def _drawn(value: Any, path: Path, grid: Grid, rng: Rng) -> Any:
+def _drawn(value: object, path: Path, grid: Grid, rng: Rng) -> Any:
     """A copy with values for all but functions."""
     if path in grid:
         return _drawn(grid[path], path, {}, rng)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.study.events import Event, Reported
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.trial import Report, Trial
 
 
+@published("mpi_runtime.tune")
 class Callback:
     """Base class of callbacks. Override what you need. It runs in the driver, between two decisions."""
 
@@ -17,39 +19,45 @@ class Callback:
     """Whether it receives the events of earlier runs again when an experiment is resumed."""
 
     def setup(
-        self, stop: Any = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+        self,
+        stop: Any = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        *,
+        path: str = "",
+        **info: object,
     ) -> None:
-        """An experiment begins. `info` has its directory as `path`; `total_num_samples` counts all its trials."""
+        """An experiment begins, in the directory `path`. `total_num_samples` counts all its trials."""
 
-    def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+    def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
         """The driver has received an event."""
 
-    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
         """The driver has handled all events that have arrived."""
 
-    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         """A trial was started."""
 
     def on_trial_result(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, result: Report, **info: object
     ) -> None:
         """A trial has reported."""
 
-    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         """A trial has ended without an error."""
 
-    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         """A trial has failed, and runs again."""
 
-    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         """A trial has failed for good."""
 
     def on_checkpoint(
-        self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Any, **info: Any
+        self, iteration: int, trials: Sequence[Trial], trial: Trial, checkpoint: Any, **info: object
     ) -> None:
         """A trial has reported a checkpoint."""
 
-    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
         """The experiment has ended."""
 
 

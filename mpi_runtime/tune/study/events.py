@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from mpi_runtime.tune.trial import BEGIN, Progress
+from mpi_runtime.tune.trial import BEGIN, Config, Point, Progress
 
 
 class Reported(Struct, frozen=True, tag=True):
@@ -16,7 +16,7 @@ class Reported(Struct, frozen=True, tag=True):
     trial_id: str
     metrics: Mapping[Any, Any]
     """By names. Journals of earlier versions may have others than text, see `log.read`."""
-    checkpoint: Any = None
+    checkpoint: Point = None
 
 
 class Ended(Struct, frozen=True, tag=True):
@@ -29,14 +29,14 @@ class Failed(Struct, frozen=True, tag=True):
     """A running trial has raised an error."""
 
     trial_id: str
-    error: Any
+    error: object
 
 
 class Crashed(Struct, frozen=True, tag=True):
     """The process of a running trial has died."""
 
     trial_id: str
-    error: Any
+    error: object
 
 
 class Moved(Struct, frozen=True, tag=True):
@@ -46,7 +46,7 @@ class Moved(Struct, frozen=True, tag=True):
     """
 
     trial_id: str
-    checkpoint: Any = None
+    checkpoint: Point = None
     at: Progress = BEGIN
     """How far the trial was there."""
 
@@ -71,8 +71,8 @@ class Start(Struct, frozen=True):
     """Run a trial, from a checkpoint if there is one."""
 
     trial_id: str
-    config: dict[str, Any]
-    checkpoint: Any
+    config: Config
+    checkpoint: Point
 
 
 class Continue(Struct, frozen=True):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.schedulers.base import TrialScheduler
 from mpi_runtime.tune.search.base import Searcher
-from mpi_runtime.tune.study.stoppers import Stopper
+from mpi_runtime.tune.study.stoppers import Stop
+from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.unsupported import advised
 
 
+@published("mpi_runtime.tune")
 @advised
 @dataclass(frozen=True)
 class TuneConfig:
@@ -35,12 +38,13 @@ class TuneConfig:
     reuse_actors: bool | None = None
     """True: an object of a class serves one trial after another, if its `reset_config` agrees. None: each trial has an
     object of its own, in a process that other trials have used. False: in a process of its own."""
-    trial_name_creator: Callable[[Any], str] | None = None
+    trial_name_creator: Callable[[Trial], str] | None = None
     """Makes the name of a trial from the trial; None: its id."""
     seed: int = 0
     """Of all random numbers. Those of a trial depend on the seed and its number alone."""
 
 
+@published("mpi_runtime.tune")
 @advised
 @dataclass(frozen=True)
 class FailureConfig:
@@ -64,6 +68,7 @@ class FailureConfig:
             )
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class CheckpointConfig:
     """Which checkpoints are kept."""
@@ -98,12 +103,13 @@ class CheckpointConfig:
                 )
 
 
+@published("mpi_runtime.tune")
 @advised
 @dataclass(frozen=True)
 class RunConfig:
     """How an experiment runs."""
 
-    stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None = None
+    stop: Stop = None
     """Ends trials: a dictionary of reported values (reaching one of them suffices), a function of trial id and report,
     a `Stopper`, or a list of them."""
     failure_config: FailureConfig = field(default_factory=FailureConfig)
@@ -115,9 +121,9 @@ class RunConfig:
     """The parent directory, on a file system that all hosts share; None: `~/tune_results`."""
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
     """Which checkpoints are kept."""
-    callbacks: Sequence[Any] = ()
+    callbacks: Sequence[object] = ()
     """Receive events, for example loggers."""
-    progress_reporter: Any = None
+    progress_reporter: object = None
     """Shows the progress; None: a table in a terminal or a notebook, lines elsewhere."""
     verbose: int = 1
     """0: shows nothing."""

@@ -9,15 +9,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from mpi_runtime.tune.trial import ReportError, as_number, flat, has_value, required, sign_of, text, value_in
+from mpi_runtime.core import published
+from mpi_runtime.tune.trial import (
+    Config,
+    Report,
+    ReportError,
+    as_number,
+    flat,
+    has_value,
+    required,
+    sign_of,
+    text,
+    value_in,
+)
 
-Result = Mapping[str, Any]
+Result = Mapping[str, object]
 
 
+@published("mpi_runtime.tune")
 class Stopper:
     """Ends trials. Subclass it for conditions of your own."""
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         """Whether the trial that has reported this ends."""
         raise NotImplementedError
 
@@ -26,16 +39,18 @@ class Stopper:
         return False
 
 
+@published("mpi_runtime.tune")
 class FunctionStopper(Stopper):
     """Ends a trial when a function of its id and its report returns True."""
 
-    def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
+    def __init__(self, function: Callable[[str, Config], bool]) -> None:
         self._function = function
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         return bool(self._function(trial_id, result))
 
 
+@published("mpi_runtime.tune")
 class MaximumIterationStopper(Stopper):
     """Ends a trial after a number of reports."""
 
@@ -43,10 +58,11 @@ class MaximumIterationStopper(Stopper):
         """End each trial at its report `max_iter`."""
         self._max = max_iter
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         return bool(result["training_iteration"] >= self._max)
 
 
+@published("mpi_runtime.tune")
 class TrialPlateauStopper(Stopper):
     """Ends a trial when its metric no longer changes."""
 
@@ -80,7 +96,7 @@ class TrialPlateauStopper(Stopper):
         self._values: dict[str, deque[float]] = {}
         self._counts: dict[str, int] = {}
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         value = _value(self._metric, trial_id, result)
         values = self._values.setdefault(trial_id, deque(maxlen=self._length))
         values.append(value)
@@ -94,6 +110,7 @@ class TrialPlateauStopper(Stopper):
         return _spread(values) <= self._std
 
 
+@published("mpi_runtime.tune")
 class ExperimentPlateauStopper(Stopper):
     """Ends the experiment when the best values of all trials no longer improve."""
 
@@ -113,7 +130,7 @@ class ExperimentPlateauStopper(Stopper):
         self._best: list[float] = []
         self._waited = 0
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         """Note a value. A plateau ends all trials."""
         value = _value(self._metric, trial_id, result)
         if not math.isnan(value):
@@ -129,6 +146,7 @@ class ExperimentPlateauStopper(Stopper):
         return len(self._best) == self._top and _spread(self._best) <= self._std
 
 
+@published("mpi_runtime.tune")
 class TimeLimit(Stopper):
     """Ends the experiment after a time, counted from its first trial: `time_limit` informs the study."""
 
@@ -139,17 +157,18 @@ class TimeLimit(Stopper):
             raise ValueError(f"timeout must be a number of seconds, 0 or more, or a timedelta, not {timeout!r}")
         self.timeout_s = float(seconds)
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         return False
 
 
+@published("mpi_runtime.tune")
 class CombinedStopper(Stopper):
     """Ends a trial, or the experiment, when one of several stoppers does."""
 
     def __init__(self, *stoppers: Stopper) -> None:
         self.stoppers = stoppers
 
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+    def __call__(self, trial_id: str, result: Report) -> bool:
         return any(
             [stopper(trial_id, result) for stopper in self.stoppers]
         )  # a list: each of them receives each report
@@ -158,12 +177,17 @@ class CombinedStopper(Stopper):
         return any(stopper.stop_all() for stopper in self.stoppers)
 
 
+@published("mpi_runtime.tune")
 class NoopStopper(CombinedStopper):
     """Ends nothing."""
 
 
+Stop = Stopper | Sequence[Stopper] | Mapping[str, object] | Callable[[str, Report], bool] | None
+"""What ends trials, as its user states it."""
+
+
 def as_stopper(
-    stop: Stopper | Sequence[Stopper] | Mapping[str, Any] | Callable[[str, dict[str, Any]], bool] | None,
+    stop: Stop,
 ) -> Stopper:
     """`stop` of a `RunConfig` as a stopper."""
     if stop is None:
@@ -198,7 +222,7 @@ def ends_all(stopper: Stopper) -> bool:
     return not isinstance(stopper, TimeLimit) and stopper.stop_all()
 
 
-def _check(std: Any, **counts: tuple[Any, int]) -> None:
+def _check(std: object, **counts: tuple[object, int]) -> None:
     """Raise ValueError unless the deviation is a number, 0 or more, and each count a whole one, at least its second."""
     for name, (value, least) in counts.items():
         if not isinstance(value, int) or value < least:

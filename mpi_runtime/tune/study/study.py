@@ -12,7 +12,6 @@ import math
 import numbers
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
 
 from mpi_runtime.tune.schedulers.base import (
     CONTINUE,
@@ -34,6 +33,8 @@ from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.stoppers import CombinedStopper, as_stopper, ends_all, time_limit
 from mpi_runtime.tune.trial import (
     DEFAULT_METRIC,
+    Config,
+    Report,
     ReportError,
     Trial,
     as_number,
@@ -56,7 +57,7 @@ class Study:
 
     def __init__(
         self,
-        space: Mapping[str, Any],
+        space: Mapping[str, object],
         tune: TuneConfig,
         run: RunConfig,
         slots: int = 1,
@@ -210,7 +211,7 @@ class Study:
         self._apply(verdicts)
         return ""
 
-    def _completed(self, trial: Trial, metrics: Mapping[str, Any], now: float) -> dict[str, Any]:
+    def _completed(self, trial: Trial, metrics: Mapping[str, object], now: float) -> Report:
         """The report with the values that every report has."""
         passed = now - trial.last_event_at
         trial.last_event_at = now
@@ -218,7 +219,7 @@ class Study:
         count = count_in(metrics, "training_iteration")
         iteration = trial.iteration + 1 if count is None else count
         trial.iteration = int(iteration)
-        known: dict[str, Any] = {
+        known: Config = {
             "training_iteration": iteration,
             "time_this_iter_s": passed,
             "time_total_s": trial.time_total_s,
@@ -231,7 +232,7 @@ class Study:
         result = {**known, "done": False, **metrics, "training_iteration": iteration, "trial_id": trial.trial_id}
         return named_in(result, self.metric)
 
-    def _judged(self, trial: Trial, result: dict[str, Any]) -> Verdicts:
+    def _judged(self, trial: Trial, result: Report) -> Verdicts:
         """The decisions that follow from a report, about its trial and others. ReportError: it cannot be judged."""
         time, score = self._compared(trial, result)
         if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
@@ -244,7 +245,7 @@ class Study:
             self.searcher.on_trial_result(trial_id=trial.trial_id, result=result)
         return verdicts
 
-    def _is_stopped(self, trial: Trial, result: dict[str, Any]) -> bool:
+    def _is_stopped(self, trial: Trial, result: Report) -> bool:
         try:
             return bool(self.stopper(trial.trial_id, result) or result["done"])
         except ReportError:
@@ -255,7 +256,7 @@ class Study:
                 f"The report has {sorted(map(str, result))}. Report what `stop` reads, or have it read less."
             ) from error
 
-    def _compared(self, trial: Trial, result: dict[str, Any]) -> tuple[float, float]:
+    def _compared(self, trial: Trial, result: Report) -> tuple[float, float]:
         """The time and the score of a report for the scheduler; a higher score is better."""
         score = -math.inf
         if self.metric is not None and (self._is_named or self.metric in result or self.scheduler.needs_metric):
@@ -323,7 +324,7 @@ class Study:
         self._move(trial, Trial.PENDING)
         self._again.append(trial)
 
-    def _broken(self, trial: Trial, error: Any, count: int, most: int) -> None:
+    def _broken(self, trial: Trial, error: object, count: int, most: int) -> None:
         trial.error = error
         if most == -1 or count <= most:
             self._run_again(trial)
@@ -456,7 +457,7 @@ def _agreed(name: str, value: str | None, scheduler: TrialScheduler) -> str | No
     return value if own is None else own
 
 
-def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> float:
+def _number(role: str, name: str, trial: Trial, result: Mapping[str, object]) -> float:
     """A reported value as a number. `role` is its purpose, for errors."""
     value = required(result, name, f"{role} {name!r}", _where(trial))
     try:
@@ -465,13 +466,13 @@ def _number(role: str, name: str, trial: Trial, result: Mapping[str, Any]) -> fl
         raise _no_number(role, name, trial, value, isinstance(error, OverflowError)) from None
 
 
-def _check_counts(trial: Trial, metrics: Mapping[str, Any]) -> None:
+def _check_counts(trial: Trial, metrics: Mapping[str, object]) -> None:
     for name in ("training_iteration", "timesteps_this_iter"):
         if metrics.get(name) is not None and count_in(metrics, name) is None:
             raise _no_number("count", name, trial, metrics[name], is_number(metrics[name]))
 
 
-def _no_number(role: str, name: str, trial: Trial, value: Any, is_large: bool) -> ReportError:
+def _no_number(role: str, name: str, trial: Trial, value: object, is_large: bool) -> ReportError:
     shown = repr(value) if type(value) is str else text(value)
     why = "is too large" if is_large else "is not a number"
     return ReportError(f"The {role} {name!r} of trial {trial.trial_id} is {shown:.100}, which {why}. Report one.")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.tune.study.events import Continue, Ended, Event, Fail, Failed, Order, Reported, Start, Woken
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial, TuneError
+from mpi_runtime.tune.trial import Config, Point, Trial, TuneError
 
-Steps = Iterator[tuple[float, Mapping[str, Any], Any]]
+Steps = Iterator[tuple[float, Mapping[str, object], Point]]
 """A simulated trial: for each report seconds of work, metrics and a checkpoint."""
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class Simulated:
     """The course of an experiment in virtual time."""
@@ -30,10 +31,11 @@ class Simulated:
     """The number of reports."""
 
 
+@published("mpi_runtime.tune")
 def simulate(
-    steps: Callable[[dict[str, Any], Any], Steps],
+    steps: Callable[[Config, Point], Steps],
     *,
-    param_space: Mapping[str, Any] | None = None,
+    param_space: Mapping[str, object] | None = None,
     tune_config: TuneConfig | None = None,
     run_config: RunConfig | None = None,
     slots: int = 1,
@@ -65,7 +67,7 @@ def simulate(
 class _Simulation:
     """The next event of each working trial, and its time."""
 
-    def __init__(self, study: Study, steps: Callable[[dict[str, Any], Any], Steps]) -> None:
+    def __init__(self, study: Study, steps: Callable[[Config, Point], Steps]) -> None:
         self._study = study
         self._steps = steps
         self._working: dict[str, tuple[int, float, Steps]] = {}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from mpi_runtime.core import published
 from mpi_runtime.errors import InfeasibleResourceError
 from mpi_runtime.extend import check_selector, meets
+from mpi_runtime.tune.trial import Values
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class PlacementGroupFactory:
     """The resources of a trial that starts tasks or actors: bundles that are reserved together.
@@ -37,6 +39,7 @@ class PlacementGroupFactory:
         return _total(self.bundles)
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class GangRequest(PlacementGroupFactory):
     """The resources of a trial that runs on a gang: a bundle for each member, all equal."""
@@ -45,9 +48,9 @@ class GangRequest(PlacementGroupFactory):
     """Conditions on the labels of the nodes."""
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The request as options of a call, without the amounts of a member."""
-        found: dict[str, Any] = {"num_ranks": len(self.bundles), "_starts_mpi": False}
+        found: dict[str, object] = {"num_ranks": len(self.bundles), "_starts_mpi": False}
         if self.strategy.startswith("STRICT_"):
             found["ranks_per_node"] = len(self.bundles) if self.strategy == "STRICT_PACK" else 1
         elif self.strategy == "SPREAD":
@@ -57,10 +60,10 @@ class GangRequest(PlacementGroupFactory):
         return found
 
 
-Resources = Mapping[str, Any] | PlacementGroupFactory
+Resources = Mapping[str, object] | PlacementGroupFactory
 
 
-def as_bundles(wanted: Any) -> PlacementGroupFactory:
+def as_bundles(wanted: object) -> PlacementGroupFactory:
     """Check the resources of a trial, and return them as bundles: a single one unless it starts tasks or actors."""
     if isinstance(wanted, PlacementGroupFactory):
         return wanted
@@ -83,10 +86,10 @@ def as_bundles(wanted: Any) -> PlacementGroupFactory:
     return PlacementGroupFactory([amounts, extra] if extra else [amounts])
 
 
-def amounts(bundle: Any) -> dict[str, Any]:
+def amounts(bundle: Mapping[str, float]) -> dict[str, object]:
     """A bundle as options of a task."""
     custom = {name: value for name, value in bundle.items() if name not in ("CPU", "GPU", "memory")}
-    found: dict[str, Any] = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
+    found: dict[str, object] = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
     if custom:
         found["resources"] = custom
     if "memory" in bundle:
@@ -94,7 +97,7 @@ def amounts(bundle: Any) -> dict[str, Any]:
     return found
 
 
-def slots_for(request: PlacementGroupFactory, nodes: Sequence[dict[str, Any]]) -> int:
+def slots_for(request: PlacementGroupFactory, nodes: Sequence[Values]) -> int:
     """How many trials with this request fit: at least one, or it raises InfeasibleResourceError."""
     if isinstance(request, GangRequest):
         if request.label_selector:
@@ -136,7 +139,7 @@ def _total(bundles: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-def _fit(wanted: Any, there: Any) -> int:
+def _fit(wanted: Mapping[str, float], there: Mapping[str, float]) -> int:
     counts = []
     for name, amount in wanted.items():
         has = there.get(name, 0)

@@ -15,9 +15,12 @@ from typing import Any
 import cloudpickle
 
 import mpi_runtime
+from mpi_runtime.core import published
 from mpi_runtime.files.writing import beside, replace_file
 from mpi_runtime.tune.unsupported import advised
 
+Content = dict[str, Any]
+"""The values of a checkpoint that was made from a dictionary, or its metadata."""
 DICTIONARY = "checkpoint.pickle"
 """The file of a checkpoint that is a dictionary."""
 METADATA = ".metadata.json"
@@ -25,6 +28,7 @@ RETURN_VALUE = "return_value.pkl"
 """The file of what the function of a trainer has returned, in the directory of its trial."""
 
 
+@published("mpi_runtime.tune")
 @advised
 class Checkpoint:
     """The state from which a trial continues. Made by `from_directory` or `from_dict`, and passed to `report`."""
@@ -47,7 +51,7 @@ class Checkpoint:
         return cls(os.path.abspath(path))
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Checkpoint:
+    def from_dict(cls, data: Mapping[str, object]) -> Checkpoint:
         """Values by name. They stay in shared memory, and are written to a file when the trial ends and now and then.
 
         Raises:
@@ -62,7 +66,7 @@ class Checkpoint:
         """Whether it was made from a dictionary and has no directory."""
         return self._data is not None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Content:
         """The values of a checkpoint that was made by `from_dict`. Arrays may be read-only views of shared memory.
 
         Raises:
@@ -74,7 +78,7 @@ class Checkpoint:
         if not os.path.exists(path):
             raise ValueError(f"the checkpoint {self.path} has files, not a dictionary: use as_directory()")
         with open(path, "rb") as file:
-            found: dict[str, Any] = pickle.load(file)
+            found: Content = pickle.load(file)
         return found
 
     @contextlib.contextmanager
@@ -101,7 +105,7 @@ class Checkpoint:
             replace_file(os.path.join(target, DICTIONARY), cloudpickle.dumps(dict(self._data), 5))
         return target
 
-    def get_metadata(self) -> dict[str, Any]:
+    def get_metadata(self) -> Content:
         """The values of `set_metadata`; empty at first."""
         if self._data is not None:
             return dict(self._data.get(METADATA, {}))
@@ -111,10 +115,10 @@ class Checkpoint:
         import json
 
         with open(path) as file:
-            found: dict[str, Any] = json.load(file)
+            found: Content = json.load(file)
         return found
 
-    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+    def set_metadata(self, metadata: Mapping[str, object]) -> None:
         """Replace the metadata by values that can be written as JSON."""
         if self._data is not None:
             self._data = {**self._data, METADATA: dict(metadata)}
@@ -123,7 +127,7 @@ class Checkpoint:
 
             replace_file(os.path.join(self.path, METADATA), json.dumps(dict(metadata)).encode())
 
-    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+    def update_metadata(self, metadata: Mapping[str, object]) -> None:
         """Add values to the metadata."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
@@ -139,7 +143,7 @@ class Saved:
     """Its number among the checkpoints of the trial, from 0."""
     path: str = ""
     """Its path below the directory of the experiment; empty: only in memory."""
-    ref: Any = None
+    ref: mpi_runtime.ObjectRef[Content] | None = None
     """The dictionary in the object store; None: only on disk."""
 
     def is_of(self, trial_id: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ encoder = msgspec.msgpack.Encoder(enc_hook=lambda value: hooked(value, []))
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def written(value: Any, texts: list[str] | None = None, inside: tuple[int, ...] = ()) -> Any:
+def written(value: object, texts: list[str] | None = None, inside: tuple[int, ...] = ()) -> Any:
     """A value after writing and reading: numbers, text, bytes, times, lists, dictionaries by text or integer.
 
     Never raises. The classes of what becomes text, and was none, are added to `texts`. `inside`: the ids of the lists
@@ -34,7 +34,7 @@ def written(value: Any, texts: list[str] | None = None, inside: tuple[int, ...] 
         if whole != value:
             texts.append("str that is not UTF-8")
         return whole
-    if kind is int and fits(value):
+    if type(value) is int and fits(value):
         return value
     try:
         if isinstance(value, Mapping | list | tuple | set | frozenset):
@@ -49,14 +49,14 @@ def written(value: Any, texts: list[str] | None = None, inside: tuple[int, ...] 
     return text(value)
 
 
-def _parts(value: Any, texts: list[str], inside: tuple[int, ...]) -> Any:
+def _parts(value: Iterable[object], texts: list[str], inside: tuple[int, ...]) -> object:
     """The parts of a dictionary or list, each written."""
     if isinstance(value, Mapping):
         return {_key(name, texts): written(one, texts, inside) for name, one in value.items()}
     return [written(one, texts, inside) for one in value]
 
 
-def _key(name: Any, texts: list[str]) -> str | int:
+def _key(name: object, texts: list[str]) -> str | int:
     made = written(name, texts)
     if type(made) is int or type(made) is str:
         return made
@@ -69,7 +69,7 @@ def fits(number: int) -> bool:
     return LOWEST <= number <= HIGHEST
 
 
-def hooked(value: Any, texts: list[str]) -> Any:
+def hooked(value: object, texts: list[str]) -> object:
     """A value of an unknown class as one that can be written."""
     if isinstance(value, (mpi_runtime.ObjectRef, mpi_runtime.ActorHandle)):
         return name_of(type(value))  # its id differs in each job

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from numbers import Complex, Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import mpi_runtime
-from mpi_runtime.tune.trial import text
+from mpi_runtime.core import published
+from mpi_runtime.tune.trial import Config, Report, text
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
 from mpi_runtime.tune.trials.json_values import DEPTH, fits, written
 from mpi_runtime.tune.unsupported import advised
@@ -22,6 +23,11 @@ from mpi_runtime.util.streams import emit
 if TYPE_CHECKING:
     from mpi_runtime.tune.trials.bundles import PlacementGroupFactory
 
+    References = Mapping[str, mpi_runtime.ObjectRef[Any]]
+    """The values of `with_parameters`, by name: references to them."""
+
+Items = list[tuple[object, object]]
+"""The names and values of a dictionary, which may be of any class."""
 SIMPLE = frozenset({int, float, str, bool, type(None)})
 
 
@@ -35,7 +41,7 @@ class TrialStart:
 
     trial_id: str
     index: int
-    config: dict[str, Any]
+    config: Config
     checkpoint: Saved | None
     checkpoints: int
     """The number of its earlier checkpoints."""
@@ -45,8 +51,19 @@ class TrialStart:
     """The directory of the experiment."""
     resources: PlacementGroupFactory
     """The resources that it has."""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: References = field(default_factory=dict)
     """References to the values of `with_parameters`."""
+
+
+class Told(NamedTuple):
+    """A report on its way from the process of a trial to the driver."""
+
+    metrics: Report
+    saved: Saved | None
+    where: tuple[str, int] | None
+    """The host and the process of the trial; None: as before."""
+    odd: str
+    """Which of the values became text, in words."""
 
 
 class Ranks(NamedTuple):
@@ -64,6 +81,7 @@ class Ranks(NamedTuple):
 ALONE = Ranks()
 
 
+@published("mpi_runtime.tune")
 class Context:
     """Names and directories of the running trial. Ray calls it `TuneContext`, and `TrainContext` in a training."""
 
@@ -135,13 +153,13 @@ class TrialRun:
         self._has_reported = False
         self.iteration = start.iteration
 
-    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+    def report(self, metrics: Mapping[str, object], checkpoint: Checkpoint | None) -> None:
         """Send a report to the driver, and wait for its decision. StopTrial: the trial ends here."""
         values, odd = plain(metrics)
         if not self.send(values, self.save(checkpoint), odd):
             raise StopTrial
 
-    def send(self, metrics: dict[str, Any], saved: Saved | None, odd: str) -> bool:
+    def send(self, metrics: Report, saved: Saved | None, odd: str) -> bool:
         """Send a report to the driver, and wait for its decision: whether the trial continues.
 
         `odd`: which of its values became text, in words.
@@ -150,7 +168,7 @@ class TrialRun:
         self._has_reported = True
         self.iteration += 1
         # After `done` too: where reports are not decided about, `emit` does not wait for the driver.
-        return emit((metrics, saved, where, odd)) and not metrics.get("done")
+        return emit(Told(metrics, saved, where, odd)) and not metrics.get("done")
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:
         """Store a checkpoint in shared memory, on disk, or both."""
@@ -175,7 +193,7 @@ class TrialRun:
         return os.path.join(self.start.trial_id, f"checkpoint_{self.next_number:06d}")
 
 
-def check_checkpoint(checkpoint: Any) -> None:
+def check_checkpoint(checkpoint: object) -> None:
     """Refuse what cannot be saved."""
     if not isinstance(checkpoint, Checkpoint):
         raise TypeError(
@@ -213,8 +231,9 @@ def trial_run() -> TrialRun:
     return _run
 
 
+@published("mpi_runtime.tune")
 @advised
-def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> None:
+def report(metrics: Mapping[str, object], checkpoint: Checkpoint | None = None) -> None:
     """Report values of a trial, and perhaps a checkpoint. The trial ends here if the experiment decides so.
 
     Args:
@@ -229,12 +248,14 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None) -> 
     trial_run().report(metrics, checkpoint)
 
 
+@published("mpi_runtime.tune")
 def get_checkpoint() -> Checkpoint | None:
     """The checkpoint from which this trial continues; None: it starts from scratch."""
     start = trial_run().start
     return None if start.checkpoint is None else start.checkpoint.opened(start.experiment)
 
 
+@published("mpi_runtime.tune")
 def get_context() -> Context:
     """Names and directories of this trial.
 
@@ -245,7 +266,7 @@ def get_context() -> Context:
     return Context(run.start, run.ranks)
 
 
-def plain(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def plain(metrics: Mapping[str, object]) -> tuple[Report, str]:
     """The metrics as they are written, and in words one that became text. Arrays are refused."""
     if not isinstance(metrics, Mapping):
         raise TypeError(f"report() takes a dictionary of values by name, not {metrics!r}")
@@ -261,9 +282,9 @@ def plain(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     return found, odd
 
 
-def _with_numbers(items: list[tuple[Any, Any]], prefix: str = "", inside: tuple[int, ...] = ()) -> dict[Any, Any]:
+def _with_numbers(items: Items, prefix: str = "", inside: tuple[int, ...] = ()) -> dict[object, object]:
     """The metrics with scalars as numbers. `inside`: the ids of the dictionaries around; one may be in itself."""
-    found: dict[Any, Any] = {}
+    found: dict[object, object] = {}
     for name, value in items:
         if type(value) in SIMPLE:
             found[name] = value
@@ -274,15 +295,20 @@ def _with_numbers(items: list[tuple[Any, Any]], prefix: str = "", inside: tuple[
     return found
 
 
-def _items(value: Any) -> list[tuple[Any, Any]] | None:
+def _items(value: object) -> Items | None:
     """The entries of a dictionary; None: it is something else."""
     try:
-        return [*value.items()] if issubclass(type(value), Mapping) else None
+        return [*value.items()] if _is_mapping(value) else None
     except Exception:  # code of its class
         return None
 
 
-def _scalar(value: Any, name: str) -> Any:
+def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
+    """Whether it is a dictionary. Unlike `isinstance` this runs no code of its class."""
+    return issubclass(type(value), Mapping)
+
+
+def _scalar(value: Any, name: str) -> object:
     """A scalar of any class as a number; other values as they are. TypeError: it is an array."""
     shape = _shape(value)
     if shape is not None and math.prod(shape) != 1:
@@ -304,7 +330,7 @@ def _scalar(value: Any, name: str) -> Any:
         return value
 
 
-def _shape(value: Any) -> tuple[int, ...] | None:
+def _shape(value: object) -> tuple[int, ...] | None:
     """The shape of an array; None: it has none."""
     try:
         return tuple(map(int, value.shape)) if hasattr(value, "item") and hasattr(value, "shape") else None

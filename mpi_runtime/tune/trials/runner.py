@@ -15,7 +15,7 @@ from typing import Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
-from mpi_runtime.tune.trial import DEFAULT_METRIC
+from mpi_runtime.tune.trial import DEFAULT_METRIC, Report
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.reporting import StopTrial, TrialRun, TrialStart
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, positional
@@ -41,7 +41,7 @@ _idle: dict[str, Trainable] = {}
 """By experiment: an object in this process that can serve another trial."""
 
 
-def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart], Any]:
+def runner_of(prepared: Prepared, settings: RunSettings) -> Callable[[TrialStart], tuple[()]]:
     """The function of the task that runs a trial."""
     target = dataclasses.replace(prepared, parameters={})  # or the job would hold them for ever with the function
 
@@ -61,9 +61,9 @@ def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> N
     folder = os.getcwd()
     try:
         parameters = {name: mpi_runtime.get(ref) for name, ref in start.parameters.items()}
-        if prepared.is_class:
-            _run_class(prepared.target, settings, run, parameters)
-        else:
+        if prepared.as_class is not None:
+            _run_class(prepared.as_class, settings, run, parameters)
+        elif prepared.target is not None:
             _run_function(prepared.target, run, parameters)
     except StopTrial:
         pass
@@ -73,31 +73,29 @@ def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> N
             os.chdir(folder)
 
 
-def _run_function(function: Callable[..., Any], run: TrialRun, parameters: Mapping[str, Any]) -> None:
+def _run_function(function: Callable[..., object], run: TrialRun, parameters: Mapping[str, object]) -> None:
     config = run.start.config
-    result: Any
     if positional(function) == 2 and not parameters:
         result = function(config, _reporter)  # as in old programs
     else:
         result = function(config, **parameters)
     if inspect.isgenerator(result):
         with contextlib.closing(result):
-            each: Any
             for each in result:
                 run.report(_as_report(each), None)
     elif isinstance(result, Mapping | numbers.Number) and not isinstance(result, bool):
         run.report(_as_report(result), None)
 
 
-def _as_report(result: Any) -> Any:
+def _as_report(result: Any) -> Report:
     return {DEFAULT_METRIC: result} if isinstance(result, numbers.Number) else result
 
 
-def _reporter(_metrics: Mapping[str, Any] | None = None, **metrics: Any) -> None:
+def _reporter(_metrics: Mapping[str, object] | None = None, **metrics: object) -> None:
     reporting.report({**(_metrics or {}), **metrics})
 
 
-def _run_class(cls: type[Trainable], settings: RunSettings, run: TrialRun, parameters: Mapping[str, Any]) -> None:
+def _run_class(cls: type[Trainable], settings: RunSettings, run: TrialRun, parameters: Mapping[str, object]) -> None:
     start = run.start
     trainable = _reused(settings, start) or cls(dict(start.config), **parameters)
     is_reusable = False

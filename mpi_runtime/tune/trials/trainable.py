@@ -7,21 +7,27 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
-from mpi_runtime.tune.trial import TuneError
+from mpi_runtime.core import published
+from mpi_runtime.tune.trial import Config, Report, TuneError
 from mpi_runtime.tune.trials.bundles import PlacementGroupFactory, Resources, as_bundles
+from mpi_runtime.tune.trials.checkpoint import Content
 from mpi_runtime.tune.unsupported import advised
 
+if TYPE_CHECKING:
+    from mpi_runtime.tune.trials.reporting import References
 
+
+@published("mpi_runtime.tune")
 class Trainable:
     """A trial as a class: `setup` once, then `step` again and again. Each result of `step` is a report."""
 
-    def __init__(self, config: dict[str, Any] | None = None, **parameters: Any) -> None:
+    def __init__(self, config: Config | None = None, **parameters: Any) -> None:
         """Call `setup`. `parameters` are those of `with_parameters`."""
         self.config = config or {}
         self.iteration = 0
@@ -53,17 +59,17 @@ class Trainable:
         """The directory of the trial's files."""
         return reporting.get_context().get_trial_dir()
 
-    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
+    def setup(self, config: Config, **parameters: Any) -> None:
         """Prepare the first step. Called once."""
 
-    def step(self) -> dict[str, Any]:
+    def step(self) -> Report:
         """Do some training, and return the values to report.
 
         `"done": True` ends the trial, `"should_checkpoint": True` makes a checkpoint.
         """
         raise NotImplementedError
 
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
+    def save_checkpoint(self, checkpoint_dir: str) -> Content | str | None:
         """Write files into the directory, or return a dictionary instead."""
         raise NotImplementedError
 
@@ -71,53 +77,55 @@ class Trainable:
         """Restore the dictionary that `save_checkpoint` has returned, or the directory that it has written."""
         raise NotImplementedError
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
+    def reset_config(self, new_config: Config) -> bool:
         """Become another trial, and return whether that was possible. Called with `reuse_actors=True`."""
         return False
 
     def cleanup(self) -> None:
         """Release what `setup` has acquired. Called at the end."""
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> Config:
         """The configuration of the trial."""
         return self.config
 
-    def train(self) -> dict[str, Any]:
+    def train(self) -> Report:
         """Make a step by hand, and return its values with the number of the step."""
         result = self.step()
         self.iteration += 1
         return {"training_iteration": self.iteration, **result}
 
     @classmethod
-    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
+    def default_resource_request(cls, config: Config) -> PlacementGroupFactory | None:
         """The resources of a trial with this configuration; None: a CPU."""
         return None
 
 
+@published("mpi_runtime.tune")
 class NotTrainableError(TuneError, TypeError, ValueError):
     """The trainable cannot run. Ray raises one of these classes, depending on the function."""
 
 
+@published("mpi_runtime.tune")
 @dataclass(frozen=True)
 class Prepared:
     """A trainable with its parameters and resources, made by `with_parameters` and `with_resources`."""
 
-    target: Any
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    target: Callable[..., object] | None
+    parameters: References = field(default_factory=dict)
     """References to values, by name."""
-    resources: Resources | Callable[[dict[str, Any]], Resources] | None = None
+    resources: Resources | Callable[[Config], Resources] | None = None
     name: str = ""
 
     @property
-    def is_class(self) -> bool:
-        """Whether it is a subclass of `Trainable`."""
-        return inspect.isclass(self.target) and issubclass(self.target, Trainable)
+    def as_class(self) -> type[Trainable] | None:
+        """Its class, if it is a subclass of `Trainable`."""
+        return self.target if inspect.isclass(self.target) and issubclass(self.target, Trainable) else None
 
-    def request(self, config: dict[str, Any]) -> PlacementGroupFactory:
+    def request(self, config: Config) -> PlacementGroupFactory:
         """The resources of a trial with this configuration."""
         wanted = self.resources
-        if wanted is None and self.is_class:
-            wanted = self.target.default_resource_request(config)
+        if wanted is None and self.as_class is not None:
+            wanted = self.as_class.default_resource_request(config)
         if callable(wanted) and not isinstance(wanted, PlacementGroupFactory):
             wanted = wanted(config)
         return as_bundles(wanted)
@@ -126,8 +134,9 @@ class Prepared:
 _registered: dict[str, Prepared] = {}
 
 
+@published("mpi_runtime.tune")
 @advised
-def register_trainable(name: str, trainable: Any) -> None:
+def register_trainable(name: str, trainable: object) -> None:
     """Register a function or a class under a name for `run` and `Tuner`.
 
     Raises:
@@ -138,14 +147,15 @@ def register_trainable(name: str, trainable: Any) -> None:
     _registered[name] = dataclasses.replace(prepared(trainable), name=name)
 
 
-def register_env(name: str, env_creator: Callable[..., Any]) -> None:
+@published("mpi_runtime.tune")
+def register_env(name: str, env_creator: Callable[..., object]) -> None:
     """Register an environment under a name: `mpi_runtime.rl.register_env`, where programs written for Ray have it."""
     from mpi_runtime.rl import register_env  # not at the top: few experiments have environments
 
     register_env(name, env_creator)
 
 
-def prepared(trainable: Any) -> Prepared:
+def prepared(trainable: object) -> Prepared:
     """The first argument of `Tuner` as a `Prepared`. NotTrainableError explains what a trainable is."""
     if isinstance(trainable, Prepared):
         return trainable
@@ -177,7 +187,7 @@ def prepared(trainable: Any) -> Prepared:
     return Prepared(trainable, name=getattr(trainable, "__name__", type(trainable).__name__))
 
 
-def positional(function: Callable[..., Any]) -> int:
+def positional(function: Callable[..., object]) -> int:
     """The number of positional arguments without a default, at most 2; 1 if it is unknown."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -195,7 +205,8 @@ PREPARED = "_prepared"
 """The attribute of the functions and classes that `with_parameters` and `with_resources` make."""
 
 
-def with_parameters(trainable: Any, **parameters: Any) -> Any:
+@published("mpi_runtime.tune")
+def with_parameters(trainable: object, **parameters: object) -> Any:
     """A trainable with large values, by name. Each is stored once, not sent with each trial.
 
     Functions get them as further arguments, classes as arguments of `setup`. A value may be a reference to one. The
@@ -209,7 +220,8 @@ def with_parameters(trainable: Any, **parameters: Any) -> Any:
     return _callable(dataclasses.replace(known, parameters={**known.parameters, **refs}))
 
 
-def with_resources(trainable: Any, resources: Resources | Callable[[dict[str, Any]], Resources]) -> Any:
+@published("mpi_runtime.tune")
+def with_resources(trainable: object, resources: Resources | Callable[[Config], Resources]) -> Any:
     """A trainable with the resources of its trials. It can be called, or made remote, like the trainable itself.
 
     Args:
@@ -226,17 +238,19 @@ def _callable(known: Prepared) -> Any:
     """A function or a class like its target, but with its parameters. `prepared` returns `known` for it."""
     target, parameters = known.target, known.parameters
     made: Any
-    if known.is_class:
+    if target is None:
+        raise TypeError(f"{known.name} was made by with_parameters, and its values ended with the job: pass it again")
+    if known.as_class is not None:
 
         class WithParameters(target):  # type: ignore[misc, valid-type]
-            def setup(self, config: dict[str, Any], **more: Any) -> None:
+            def setup(self, config: Config, **more: object) -> None:
                 super().setup(config, **_values(parameters), **more)
 
         made = functools.update_wrapper(WithParameters, target, updated=())
     else:
 
         @functools.wraps(target)
-        def made(*args: Any, **more: Any) -> Any:
+        def made(*args: object, **more: object) -> object:
             return target(*args, **_values(parameters), **more)
 
         with contextlib.suppress(TypeError, ValueError):  # not every callable has a signature
@@ -248,5 +262,5 @@ def _callable(known: Prepared) -> Any:
     return made
 
 
-def _values(references: Mapping[str, Any]) -> dict[str, Any]:
+def _values(references: References) -> dict[str, object]:
     return {name: mpi_runtime.get(ref) for name, ref in references.items()}

@@ -14,7 +14,7 @@ import pytest
 from mpi_runtime import tune
 from mpi_runtime.cli.main import main
 from mpi_runtime.errors import JournalError
-from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment import journal
 from tests.helpers import start_command, start_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -116,7 +116,7 @@ tune.Tuner(
 
 def lines(folder: Path) -> int:
     try:
-        return sum(1 for _ in study_log.read(folder / "e"))
+        return sum(1 for _ in journal.read(folder / "e"))
     except JournalError:
         return 0
 

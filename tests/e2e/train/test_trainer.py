@@ -196,7 +196,7 @@ FAILURES = (
     BEGIN
     + """
 import errno, re
-from mpi_runtime.tune.experiment.log import StudyLog
+from mpi_runtime.tune.experiment.journal import Journal
 
 mpi_runtime.init(num_cpus=2)
 
@@ -221,15 +221,15 @@ for rank in (0, 1):
 left = [name for path, names, _ in os.walk(folder) for name in names if name.startswith(".")]
 print(left, "once" in error_of(trainer(loop, 2, {"rank": 1, "dies": False})))
 
-add = StudyLog.add
+add = Journal.add
 def full(*arguments):
     raise OSError(errno.ENOSPC, "No space left on device")
-StudyLog.add = full
+Journal.add = full
 try:
     trainer(loop, 2, {"rank": -1}).fit()
 except OSError as error:
     advice = str(error).partition(", then ")[2]
-StudyLog.add = add
+Journal.add = add
 print("Tuner" in advice, advice.startswith("run the program again with RunConfig("))
 name, path = re.findall("'(.+?)'", advice)
 print(os.path.samefile(path, folder), [one["epoch"] for one in trainer(loop, 2, {"rank": -1}, name=name).fit().history])

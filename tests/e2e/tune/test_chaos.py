@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.errors import JournalError
-from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment import journal
 from tests.helpers import start_program
 
 APP = """
@@ -69,7 +69,7 @@ print("ended", max(one.metrics["epoch"] for one in results), flush=True)
 
 def lines(folder: Path) -> int:
     try:
-        return sum(1 for _ in study_log.read(folder / "e"))
+        return sum(1 for _ in journal.read(folder / "e"))
     except JournalError:
         return 0
 
@@ -96,5 +96,5 @@ def test_whatever_is_killed_the_search_ends_right(kind: str, persist_s: float, t
             done = program.finish(timeout=120).expect(0)
             break
     assert "ended 11\n" in done.stdout
-    numbers = [line.number for line in study_log.read(tmp_path / "e")]
+    numbers = [line.number for line in journal.read(tmp_path / "e")]
     assert numbers == list(range(len(numbers)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.errors import JournalError
-from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.study.events import Reported
 from mpi_runtime.tune.trial import number_of
 from tests.e2e.launch.test_rank_loss import kill, start, workers
@@ -50,7 +50,7 @@ def said(folder: Path, trial: int) -> str:
 
 
 def counted(folder: Path, kind: str) -> int:
-    return sum(type(line.event).__name__ == kind for line in study_log.read(folder / "e"))
+    return sum(type(line.event).__name__ == kind for line in journal.read(folder / "e"))
 
 
 def test_a_process_that_is_killed_at_work_costs_its_trial_a_crash(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def counted_reports(folder: Path) -> int:
 
 def epochs_of(folder: Path, trial: int) -> list[int]:
     """What a trial has reported, in both runs."""
-    events = [line.event for line in study_log.read(folder / "e")]
+    events = [line.event for line in journal.read(folder / "e")]
     return [one.metrics["epoch"] for one in events if isinstance(one, Reported) and number_of(one.trial_id) == trial]
 
 
@@ -257,4 +257,4 @@ def test_trials_on_a_rank_that_is_lost_go_on_elsewhere(persist_s: float, tmp_pat
         completed = program.finish(timeout=150).expect(0)
     assert f"ended {[('TERMINATED', 39)] * 6} [0, 1, 3]" in completed.stdout
     assert counted(tmp_path, "Failed") == 0
-    assert sum(1 for _ in study_log.read(tmp_path / "e")) > 240
+    assert sum(1 for _ in journal.read(tmp_path / "e")) > 240

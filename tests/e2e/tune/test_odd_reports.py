@@ -21,7 +21,7 @@ from mpi_runtime.cli.main import main
 from mpi_runtime.files import segments
 from mpi_runtime.files.segments import Noted
 from mpi_runtime.show.numbers import plural
-from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.schedulers import ASHAScheduler, HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
 from mpi_runtime.tune.show.page import document
@@ -70,7 +70,7 @@ def tuner(function: Any, folder: Path, count: int, run: Any = None, **config: An
 
 def reported(folder: Path, trial_id: str) -> list[Any]:
     """The metrics of a trial on disk."""
-    events = [line.event for line in study_log.read(folder / "e")]
+    events = [line.event for line in journal.read(folder / "e")]
     return [event.metrics for event in events if isinstance(event, Reported) and event.trial_id.endswith(trial_id)]
 
 
@@ -321,14 +321,14 @@ def test_a_configuration_that_cannot_be_written_is_text_in_views_and_itself_in_t
     assert "0x" not in capsys.readouterr().out
 
 
-def rewritten(folder: Path, change: Callable[[study_log.Line], Any]) -> None:
+def rewritten(folder: Path, change: Callable[[journal.Line], Any]) -> None:
     """Change the lines of a journal, without what keeps out odd values now."""
     (path,) = segments.paths(folder)
     with path.open("rb") as file:
         bodies = [body for _, body in segments.read(file, segments.Damage())]
     data = [segments.header()]
     for body in bodies:
-        if isinstance(body, Noted) and body.kind == study_log.LINE:
+        if isinstance(body, Noted) and body.kind == journal.LINE:
             line = msgspec.msgpack.decode(body.data)
             change(line)
             body = Noted(body.kind, body.number, msgspec.msgpack.encode(line))

@@ -17,7 +17,7 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.files import segments
 from mpi_runtime.files.segments import Noted
 from mpi_runtime.tune.experiment import driver as study_driver
-from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.schedulers import ASHAScheduler
 from mpi_runtime.tune.study.events import Reported
@@ -56,7 +56,7 @@ print("ended", len(results), results.num_terminated, flush=True)
 
 def lines(folder: Path) -> int:
     try:
-        return sum(1 for _ in study_log.read(folder / "e"))
+        return sum(1 for _ in journal.read(folder / "e"))
     except JournalError:
         return 0
 
@@ -74,7 +74,7 @@ def test_a_driver_that_is_killed_goes_on(ranks: int | None, tmp_path: Path) -> N
         completed = program.finish(timeout=60).expect(0)
     assert "ended 12 12\n" in completed.stdout
     seen: dict[str, list[float]] = {}
-    for line in study_log.read(tmp_path / "e"):
+    for line in journal.read(tmp_path / "e"):
         if isinstance(line.event, Reported):
             seen.setdefault(line.event.trial_id, []).append(line.event.metrics["score"])
     assert len(seen) == 12
@@ -111,13 +111,13 @@ def outcome(results: tune.ResultGrid) -> list[tuple[Any, ...]]:
 @pytest.mark.timeout(600)
 def test_an_experiment_that_is_cut_at_any_line_or_within_it_ends_the_same(tmp_path: Path) -> None:
     expected = outcome(made(tmp_path))
-    journal = tmp_path / "e" / "000001.journal"
-    data = journal.read_bytes()
-    with journal.open("rb") as file:
+    path = tmp_path / "e" / "000001.journal"
+    data = path.read_bytes()
+    with path.open("rb") as file:
         places = [
             position
             for position, body in segments.read(file, segments.Damage())
-            if isinstance(body, Noted) and body.kind == study_log.LINE
+            if isinstance(body, Noted) and body.kind == journal.LINE
         ][1:]
     assert len(places) > 10
     for number, place in enumerate([*places, len(data)]):
@@ -126,17 +126,17 @@ def test_an_experiment_that_is_cut_at_any_line_or_within_it_ends_the_same(tmp_pa
         (cut / "000001.journal").write_bytes(data[: place + 7 * (number % 2)])  # at a line, or within it
         results = tune.Tuner.restore(cut, grow).fit()
         assert outcome(results) == expected, number
-        numbers = [line.number for line in study_log.read(cut)]
+        numbers = [line.number for line in journal.read(cut)]
         assert numbers == list(range(len(numbers)))
 
 
 @pytest.mark.usefixtures("job")
 def test_a_damaged_middle_costs_what_comes_after_it(tmp_path: Path) -> None:
     expected = outcome(made(tmp_path))
-    journal = tmp_path / "e" / "000001.journal"
-    data = bytearray(journal.read_bytes())
+    path = tmp_path / "e" / "000001.journal"
+    data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0xFF
-    journal.write_bytes(data)
+    path.write_bytes(data)
     assert outcome(tune.Tuner.restore(tmp_path / "e", grow).fit()) == expected
     assert outcome(tune.Tuner.restore(tmp_path / "e", grow).get_results()) == expected
 
@@ -244,7 +244,7 @@ def test_a_disk_that_is_full_before_the_first_line_is_named_with_the_cure(
 
 @pytest.mark.usefixtures("job")
 def test_a_full_disk_ends_it_and_with_more_room_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add, count = study_log.StudyLog.add, 0
+    add, count = journal.Journal.add, 0
 
     def full(self: Any, *arguments: Any) -> None:
         nonlocal count
@@ -254,7 +254,7 @@ def test_a_full_disk_ends_it_and_with_more_room_it_goes_on(tmp_path: Path, monke
         add(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(study_log.StudyLog, "add", full)
+        patch.setattr(journal.Journal, "add", full)
         patch.setattr(study_driver, "GRACE_S", 1000.0)  # it does not wait for trials that are to end
         with pytest.raises(OSError, match=r"No space left on device, so the experiment ends\. Make room for .*, then"):
             made(tmp_path)
@@ -310,7 +310,7 @@ def test_the_command_line_shows_and_resumes(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.usefixtures("job")
 def test_two_programs_cannot_run_one_experiment(tmp_path: Path) -> None:
     made(tmp_path)
-    log = study_log.StudyLog(tmp_path / "e", 99, {})
+    log = journal.Journal(tmp_path / "e", 99, journal.Header())
     try:
         with pytest.raises(JournalError, match="in use by"):
             tune.Tuner.restore(tmp_path / "e", grow).fit()
@@ -320,11 +320,11 @@ def test_two_programs_cannot_run_one_experiment(tmp_path: Path) -> None:
 
 def test_lines_are_on_the_disk_before_what_they_supersede_is_removed(tmp_path: Path) -> None:
     done: list[str] = []
-    log = study_log.StudyLog(tmp_path, 0, {})
+    log = journal.Journal(tmp_path, 0, journal.Header())
     log.after_sync(lambda: done.append("removed"))
     log.turn()
     assert done == []
-    time.sleep(study_log.SYNC_S)
+    time.sleep(journal.SYNC_S)
     log.turn()
     assert done == ["removed"]
     log.close()

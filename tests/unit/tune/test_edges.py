@@ -11,7 +11,8 @@ import pytest
 
 from mpi_runtime import tune
 from mpi_runtime.errors import JournalError
-from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment import journal
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.resuming import resumed
 from mpi_runtime.tune.schedulers import (
     PB2,
@@ -30,7 +31,6 @@ from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.study.virtual_time import _Simulation
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.trials.checkpoint import Saved
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 
 NAN = math.nan
 
@@ -171,7 +171,7 @@ def test_an_error_of_a_searcher_ends_the_experiment_and_is_seen(where: str) -> N
 class Journaled(_Simulation):
     """A simulation that writes the journal of its study, as the driver does."""
 
-    def __init__(self, study: Study, steps: Any, log: study_log.StudyLog | None) -> None:
+    def __init__(self, study: Study, steps: Any, log: journal.Journal | None) -> None:
         super().__init__(study, steps)
         self.told: list[tuple[Event, float, list[Order]]] = []
         handle, begin, known = study.handle, study.begin, len(study.trials)
@@ -195,7 +195,7 @@ def made(scheduler: Any, searcher: Any, slots: int, stop: Any = None) -> Study:
     return Study({"x": tune.uniform(0, 1)}, config, tune.RunConfig(stop=stop), slots)
 
 
-def replayed(study: Study, lines: list[study_log.Line]) -> float:
+def replayed(study: Study, lines: list[journal.Line]) -> float:
     now = 0.0
     for line in lines:
         now = line.now
@@ -207,12 +207,12 @@ def replayed(study: Study, lines: list[study_log.Line]) -> float:
 @pytest.mark.parametrize("searcher", SEARCHERS.values(), ids=SEARCHERS)
 def test_a_replayed_journal_gives_the_same_orders(scheduler: Any, searcher: Any, tmp_path: Path) -> None:
     steps = steps_of(lambda c, e: c["x"] * (e + 1))
-    log = study_log.StudyLog(tmp_path, 0, {})
+    log = journal.Journal(tmp_path, 0, journal.Header())
     first = Journaled(made(scheduler, searcher, 3), steps, log)
     first.run()
     log.close()
     again = made(scheduler, searcher, 3)
-    lines = list(study_log.read(tmp_path))
+    lines = list(journal.read(tmp_path))
     assert len(lines) == len(first.told) > 20
     for line, (event, _, orders) in zip(lines, first.told, strict=True):
         got = again.begin(line.now) if line.number == 0 else again.handle(line.event, line.now)
@@ -230,11 +230,11 @@ def test_a_search_that_is_cut_at_any_line_ends_the_same(scheduler: Any, tmp_path
     steps = steps_of(lambda c, e: c["x"] * (e + 1))
     for epoch in range(1, 10):
         (tmp_path / str(epoch)).mkdir()  # where the checkpoints would be
-    log = study_log.StudyLog(tmp_path, 0, {})
+    log = journal.Journal(tmp_path, 0, journal.Header())
     whole = Journaled(made(scheduler, BasicVariantGenerator, 1), steps, log)
     whole.run()
     log.close()
-    lines = list(study_log.read(tmp_path))
+    lines = list(journal.read(tmp_path))
     for cut in range(1, len(lines)):
         study = made(scheduler, BasicVariantGenerator, 1)
         now = replayed(study, lines[:cut])
@@ -258,10 +258,10 @@ def test_a_resumed_search_starts_no_trial_twice(scheduler: Any, restart: bool, t
 
     for epoch in range(1, 10, 2):
         (tmp_path / str(epoch)).mkdir()  # the others are lost
-    log = study_log.StudyLog(tmp_path, 0, {})
+    log = journal.Journal(tmp_path, 0, journal.Header())
     Journaled(made(scheduler, BasicVariantGenerator, 3), steps_of(fails), log).run()
     log.close()
-    lines = list(study_log.read(tmp_path))
+    lines = list(journal.read(tmp_path))
     for cut in range(1, len(lines)):
         for slots in (1, 3, 5):
             study = made(scheduler, BasicVariantGenerator, 3)
@@ -274,7 +274,7 @@ def test_a_resumed_search_starts_no_trial_twice(scheduler: Any, restart: bool, t
 
 
 def test_a_journal_that_ends_at_any_byte_has_the_lines_that_are_whole(tmp_path: Path) -> None:
-    log = study_log.StudyLog(tmp_path / "whole", 0, {"metric": "score"})
+    log = journal.Journal(tmp_path / "whole", 0, journal.Header(metric="score"))
     ends = []
     begins = log.path.stat().st_size
 
@@ -285,7 +285,7 @@ def test_a_journal_that_ends_at_any_byte_has_the_lines_that_are_whole(tmp_path: 
 
     Journaled(made(SCHEDULERS["asha"], BasicVariantGenerator, 2), steps_of(lambda c, e: c["x"], 3), Sizes()).run()  # type: ignore[arg-type]
     log.close()
-    lines = list(study_log.read(tmp_path / "whole"))
+    lines = list(journal.read(tmp_path / "whole"))
     data = log.path.read_bytes()
     assert len(lines) == len(ends) > 15
     assert ends[-1] == len(data)
@@ -293,12 +293,12 @@ def test_a_journal_that_ends_at_any_byte_has_the_lines_that_are_whole(tmp_path: 
     cut.mkdir()
     for length in range(begins, len(data) + 1):
         (cut / log.path.name).write_bytes(data[:length])
-        assert len(list(study_log.read(cut))) == sum(end <= length for end in ends), length
+        assert len(list(journal.read(cut))) == sum(end <= length for end in ends), length
     for place in range(begins, len(data), 7):  # a byte that is wrong, in the midst
         wrong = bytearray(data)
         wrong[place] ^= 0x5A
         (cut / log.path.name).write_bytes(wrong)
-        found = list(study_log.read(cut))
+        found = list(journal.read(cut))
         assert found == lines[: len(found)]
         assert len(found) == sum(end <= place for end in ends), place
 
@@ -505,4 +505,4 @@ def test_bounds_without_room_are_refused() -> None:
 
 def test_no_journal_is_no_experiment(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="has no experiment"):
-        list(study_log.read(tmp_path))
+        list(journal.read(tmp_path))

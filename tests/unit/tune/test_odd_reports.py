@@ -14,7 +14,8 @@ import numpy
 import pytest
 
 from mpi_runtime import tune
-from mpi_runtime.tune.experiment import log as study_log
+from mpi_runtime.tune.experiment import journal
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.resuming import resumed
 from mpi_runtime.tune.search import TuneBOHB
 from mpi_runtime.tune.show.loggers import CSVLoggerCallback, JsonLoggerCallback
@@ -26,7 +27,6 @@ from mpi_runtime.tune.study.virtual_time import _Simulation
 from mpi_runtime.tune.trial import Trial, text
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.json_values import written
-from mpi_runtime.tune.trials.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.trials.reporting import plain
 from tests.odd_values import odd_values, recursive_dictionary, simple
 from tests.unit.tune.test_edges import SEARCHERS, Journaled, each_scheduler, made, replayed
@@ -203,10 +203,10 @@ def test_a_search_with_odd_reports_ends_after_a_cut_at_any_line(scheduler: Any, 
 
     for epoch in range(1, 10):
         (tmp_path / str(epoch)).mkdir()  # where the checkpoints would be
-    log = study_log.StudyLog(tmp_path, 0, {})
+    log = journal.Journal(tmp_path, 0, journal.Header())
     Journaled(made(scheduler, TuneBOHB, 2), reports, log).run()
     log.close()
-    lines = list(study_log.read(tmp_path))
+    lines = list(journal.read(tmp_path))
     assert any(isinstance(line.event, Failed) for line in lines)
     for cut in range(1, len(lines) + 1):
         study = made(scheduler, TuneBOHB, 2)

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from mpi_runtime.files.segments import Began, Noted
 from mpi_runtime.files.writing import is_full
 from mpi_runtime.tune.study.events import Event, Moved, Reported
 from mpi_runtime.tune.study.study import Study
+from mpi_runtime.tune.trial import Config
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.json_values import encoder, written
 
@@ -41,8 +41,29 @@ class Line(msgspec.Struct, array_like=True):
     event: Event
     states: dict[str, str]
     """The new states of trials."""
-    configs: dict[str, Any]
+    configs: Config
     """The configurations of new trials."""
+
+
+class Header(msgspec.Struct):
+    """What those who look at an experiment must know."""
+
+    name: str = ""
+    """Of its trainable."""
+    metric: str | None = None
+    mode: str | None = None
+    most: int | None = None
+    """The number of trials; None: unlimited, or not known."""
+    stops_early: bool = False
+    """Whether its scheduler may stop trials."""
+    limit_s: float | None = None
+
+
+class _Checkpoint(msgspec.Struct):
+    """What a line has of a checkpoint. Its reference is void."""
+
+    number: int
+    path: str
 
 
 _decoder = msgspec.msgpack.Decoder(Line)
@@ -65,8 +86,8 @@ def read(directory: Path) -> Iterator[Line]:
                     metrics = {str(name): value for name, value in event.metrics.items()}  # of an earlier version
                     line.event = event = msgspec.structs.replace(event, metrics=metrics)
                 if isinstance(event, Reported | Moved) and event.checkpoint is not None:
-                    saved = Saved(event.checkpoint["number"], event.checkpoint["path"])  # its reference is void
-                    line.event = msgspec.structs.replace(event, checkpoint=saved)
+                    known = msgspec.convert(event.checkpoint, _Checkpoint)
+                    line.event = msgspec.structs.replace(event, checkpoint=Saved(known.number, known.path))
                 yield line
 
 
@@ -75,26 +96,20 @@ def exists(directory: Path) -> bool:
     return bool(segments.paths(directory))
 
 
-def header_of(name: str, study: Study) -> dict[str, Any]:
-    """The header of an experiment with a trainable of this name: what those who look at it must know."""
-    return {
-        "name": name,
-        "metric": study.metric,
-        "mode": study.mode,
-        "most": study.most,
-        "stops_early": not study.scheduler.is_passive,
-        "limit_s": study.time_limit_s if math.isfinite(study.time_limit_s) else None,
-    }
+def header_of(name: str, study: Study) -> Header:
+    """The header of an experiment with a trainable of this name."""
+    limit_s = study.time_limit_s if math.isfinite(study.time_limit_s) else None
+    return Header(name, study.metric, study.mode, study.most, not study.scheduler.is_passive, limit_s)
 
 
-def header(directory: Path) -> dict[str, Any]:
-    """The header of the last run that has one, as `header_of` makes it; or nothing."""
+def header(directory: Path) -> Header:
+    """The header of the last run that has one; or an empty one."""
     for path in reversed(_paths(directory)):
         with open(path, "rb") as file:
             for _, body in segments.read(file, segments.Damage()):
                 if isinstance(body, Noted) and body.kind == HEADER:
-                    return msgspec.msgpack.decode(body.data, type=dict[str, Any])
-    return {}
+                    return msgspec.msgpack.decode(body.data, type=Header)
+    return Header()
 
 
 def written_s(directory: Path) -> float:
@@ -116,10 +131,10 @@ def unwritable(error: OSError, directory: Path) -> OSError:
     return OSError(error.errno, text, str(directory))
 
 
-class StudyLog:
+class Journal:
     """Writes the lines of one run."""
 
-    def __init__(self, directory: Path, first: int, header: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, first: int, header: Header) -> None:
         """Claim the experiment, and begin a segment with its header. `first` is the number of its first line."""
         self._number = first
         self._doomed: list[Callable[[], None]] = []
@@ -129,7 +144,7 @@ class StudyLog:
             raise unwritable(error, directory) from error
         self._synced_s = time.monotonic()
 
-    def _begin(self, directory: Path, header: dict[str, Any]) -> None:
+    def _begin(self, directory: Path, header: Header) -> None:
         private.make_directory(directory)
         job = f"{os.path.basename(sys.argv[0])}, process {os.getpid()} on {socket.gethostname()}"
         self._claim = Claim(directory, job)
@@ -141,7 +156,7 @@ class StudyLog:
             self._claim.release()
             raise
 
-    def add(self, now: float, event: Event, states: dict[str, str], configs: dict[str, Any]) -> None:
+    def add(self, now: float, event: Event, states: dict[str, str], configs: Config) -> None:
         """Write a line. It survives the end of this process at once, and that of the host after a second."""
         known = {trial_id: written(config) for trial_id, config in configs.items()}
         data = encoder.encode(Line(self._number, now, event, states, known))

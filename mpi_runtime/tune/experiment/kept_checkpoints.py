@@ -7,11 +7,10 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mpi_runtime.tune.study.events import Event, Moved, Reported, Sized
 from mpi_runtime.tune.study.settings import CheckpointConfig
-from mpi_runtime.tune.trial import Progress, Trial, has_value, score_in
+from mpi_runtime.tune.trial import Progress, Report, Trial, has_value, score_in
 from mpi_runtime.tune.trials.checkpoint import Saved
 
 
@@ -20,7 +19,7 @@ class Kept:
     """A checkpoint of a trial with its report."""
 
     saved: Saved
-    metrics: dict[str, Any]
+    metrics: Report
     score: float
     at: Progress
 
