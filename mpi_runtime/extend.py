@@ -129,6 +129,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.calls.options import check_resources, size_in_bytes
     from mpi_runtime.core.calls.specs import task_spec
     from mpi_runtime.core.client.blocking_future import BlockingFuture, blocked
+    from mpi_runtime.core.client.client import Client
     from mpi_runtime.core.client.futures import Outcome
     from mpi_runtime.core.client.object_ref import future_of, when_done
     from mpi_runtime.core.executor import scratch

@@ -3,7 +3,8 @@
 `ray_names.py` lists the modules of Ray and their content, `import_system.py` makes them, and importing `install.py`
 installs them. If the driver has imported that module, executors import it before they run anything.
 
-- `dag.py`, `dag_nodes.py`: graphs of calls, as Ray's `dag`, and its classes of nodes
+- `dag.py`: graphs of calls, as Ray's `dag`
+- `dag_nodes.py`: its classes of nodes, from which libraries derive their own
 - `data_context.py`: settings of `ray.data`, which programs set and nothing reads
 - `install.py`: its import makes `import ray` give this package in this process
 - `import_system.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system

@@ -21,5 +21,4 @@
 - `stacks.py`: the stack of a running process
 - `server.py`: the small server of `mpi-runtime view`
 - `metrics.py`: the numbers of a job as OpenMetrics text
-- `series.py`: values of metrics that the program records itself
 """

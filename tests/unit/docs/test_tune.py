@@ -71,8 +71,14 @@ def missing(value: Any, name: Name) -> set[str]:
         with contextlib.suppress(ValueError):  # exceptions say nothing
             taken |= set(inspect.signature(one).parameters)
     members = set(dir(value)) | set(getattr(value, "__annotations__", {}))
-    members |= set(re.findall(r"self\.(\w+)\b[^=]*= ", inspect.getsource(value)))
+    members |= set(re.findall(r"self\.(\w+)\b[^=]*= ", source_of(value)))
     return {one for one in (*name.parameters, *name.methods) if one not in taken | members}
+
+
+def source_of(value: Any) -> str:
+    """The text of a function, or of the functions of a class: Python looks for classes where they are offered."""
+    functions = [one for one in vars(value).values() if inspect.isfunction(one)] if inspect.isclass(value) else [value]
+    return "\n".join(inspect.getsource(one) for one in functions)
 
 
 def test_every_name_has_a_row_and_no_other() -> None:
