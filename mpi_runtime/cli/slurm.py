@@ -49,6 +49,7 @@ _WITH_VALUE: dict[tuple[str, ...], dict[str, Any]] = {
     ("--python",): {"metavar": "PATH", "help": "the interpreter on the nodes (default: this one)"},
     ("--batch",): {"metavar": "FILE", "help": "run the commands of this file: see `mpi-runtime batch`"},
     ("--max-jobs",): {"help": "submit N jobs that share the batch; each leaves when it has nothing to do", **_NUMBER},
+    ("--system",): {"metavar": "NAME", "help": "the batch system: slurm (default: the one that is installed)"},
     ("--profile",): {"metavar": "NAME", "help": "name in the file of profiles (default: 'default')"},
 }
 
@@ -84,7 +85,7 @@ def submit(words: Sequence[str]) -> int:
             print(text, end="")
             return 0
         jobs.check_program(request, tuple(program))
-        found = [jobs.submit_script(text) for _ in range(given["max_jobs"] or 1)]
+        found = [jobs.submit_script(text, system=request.system) for _ in range(given["max_jobs"] or 1)]
         if given["batch"]:
             _note_jobs(program[2:], found)
         print("\n".join(found), flush=True)
