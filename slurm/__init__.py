@@ -1,7 +1,7 @@
 """Batch systems: allocations, jobs, and the end of a job's time.
 
-Imports nothing else of mpi_runtime. Allocations of PBS, LSF and Grid Engine are read too. Jobs can be submitted only to
-Slurm.
+Imports nothing else of mpi_runtime. Jobs of Slurm, Grid Engine, PBS and LSF are recognised. They can be submitted to
+the first two.
 
 - `environment.py`: the only reader of the environment in this package
 - `allocation.py`: the allocation of a job: nodes, CPUs, GPUs, memory

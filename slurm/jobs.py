@@ -14,8 +14,8 @@ from mpi_runtime.slurm.systems.slurm import facts_of
 from mpi_runtime.slurm.systems.system import Queue
 
 __all__ = [
-    "Granted", "Status", "cancel_waiting", "check_program", "facts_of", "granted", "make_request", "status", "statuses",
-    "submit", "submit_script", "table", "task_numbers",
+    "Granted", "Status", "cancel_command", "cancel_waiting", "check_program", "facts_of", "granted", "make_request",
+    "status", "statuses", "submit", "submit_script", "table", "task_numbers",
 ]  # fmt: skip
 _ID = re.compile(r"\d+(_\d+|\+\d+)?")
 """A job, a task of an array, or a part of a heterogeneous job."""
@@ -30,7 +30,8 @@ def make_request(profile: str | None = None, **options: Any) -> Request:
     given = {name: value for name, value in options.items() if value is not None}
     profiles.check_names(given, "submit()")
     wanted = profiles.merged(profiles.read(profiles.path(environment()), profile), given)
-    return Request(**{"system": systems.present(environment()), **wanted})
+    request = Request(**{"system": systems.present(environment()), **wanted})
+    return systems.queue(request.system).complete(request)
 
 
 def submit(program: str | Sequence[str], *, profile: str | None = None, cwd: str | None = None, **options: Any) -> str:
@@ -121,5 +122,13 @@ def granted(job: str | int) -> dict[str, Granted]:
     return _queue(None).granted(str(job))
 
 
+def cancel_command() -> str:
+    """Return the command that ends a job, for people."""
+    return _queue(None).CANCEL
+
+
 def _queue(system: str | None) -> Queue:
-    return systems.queue(system or systems.present(environment()))
+    """The batch system of this name, else that of the profile `[default]`, of this job, or the one installed here."""
+    env = environment()
+    system = system or profiles.read(profiles.path(env), None).get("system") or systems.present(env)
+    return systems.queue(system)

@@ -56,7 +56,11 @@ class Request:
     python: str = sys.executable
     """The interpreter on the nodes; $NAME and a leading ~ are expanded there."""
     system: str = "slurm"
-    """The batch system, by its name: "slurm"."""
+    """The batch system, by its name: "slurm", or "sge" for Grid Engine."""
+    pe: str | None = None
+    """The parallel environment of Grid Engine; None: one that gives each node as many slots as CPUs are requested."""
+    qsub: tuple[str, ...] = ()
+    """Other options of Grid Engine's qsub: "-l", "gpu=1"."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -98,7 +102,7 @@ def _check(request: Request) -> None:
             raise ValueError(f"{name} must be 1 or more, not {value}")
     if request.nodes_max > HOSTS_MAX:
         raise ValueError(f"nodes must be at most {HOSTS_MAX}, not {request.nodes}")
-    for name in ("memory", "name", "partition", "account", "qos", "array", "launcher", "python", "system"):
+    for name in ("memory", "name", "partition", "account", "qos", "array", "pe", "launcher", "python", "system"):
         value = getattr(request, name)
         if not isinstance(value, str) and (value is not None or name in ("launcher", "python", "system")):
             raise TypeError(f"{name} must be a string, not {value!r}")
@@ -110,7 +114,7 @@ def _check(request: Request) -> None:
         value = getattr(request, name)
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise TypeError(f"{name} must be {what}, not {value!r}")
-    for name in ("modules", "setup", "sbatch"):
+    for name in ("modules", "setup", "sbatch", "qsub"):
         value = getattr(request, name)
         if isinstance(value, str) or not all(isinstance(one, str) for one in value):
             raise TypeError(f"{name} must be a list of strings, not {value!r}")
@@ -136,9 +140,9 @@ def _check(request: Request) -> None:
 
 
 def _check_lines(request: Request) -> None:
-    names = ("gpus_per_node", "memory", "time", "partition", "account", "qos", "array")
-    options = [f"--{name.replace('_', '-')}={getattr(request, name)}" for name in names]
-    for option in (*options, *request.sbatch):
+    names = ("gpus_per_node", "memory", "time", "partition", "account", "qos", "array", "pe")
+    options = [f"--{name.replace('_', '-').replace('memory', 'mem')}={getattr(request, name)}" for name in names]
+    for option in (*options, *request.sbatch, *request.qsub):
         if not option.isprintable():
             raise ValueError(f"{option!r} cannot be an option of a job: it has a character that ends the line")
 

@@ -80,7 +80,7 @@ def text(request: Request, program: tuple[str, ...]) -> str:
     queue.check(request)
     job = queue.ARRAY_JOB if request.array else queue.JOB
     lines = ["#!/bin/bash", *queue.header(request, name)]
-    lines += [*(f"# {note}" for note in [time_note(request.time)] if note), ""]
+    lines += [*(f"# {note}" for note in [time_note(request)] if note), ""]
     lines += [_BEGIN.format(name=name, job=job, cannot_write=CANNOT_WRITE, mistakes=queue.MISTAKES)]
     for module in request.modules:
         lines += [f"module load {shlex.quote(module)}", f"check {shlex.quote(f'module load {module}')}"]
@@ -95,10 +95,11 @@ def text(request: Request, program: tuple[str, ...]) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join([*lines, _NO_END]))
 
 
-def time_note(time: str | None) -> str:
-    """Return how Slurm reads a time of two parts, which may be meant as hours and minutes; empty for other times."""
+def time_note(request: Request) -> str:
+    """Return how a time of two parts is read, which may be meant as hours and minutes; empty for other times."""
+    time, reader = request.time, "Slurm" if request.system == "slurm" else "mpi-runtime"
     found = re.fullmatch(r"(\d+):(\d+)", time or "")
-    return f"Slurm reads {time} as {found[1]} min {found[2]} s; {time}:00 has hours and minutes" if found else ""
+    return f"{reader} reads {time} as {found[1]} min {found[2]} s; {time}:00 has hours and minutes" if found else ""
 
 
 def job_name(request: Request, program: tuple[str, ...]) -> str:

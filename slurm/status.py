@@ -63,7 +63,8 @@ class Status:
             elif own is None and self.exit_code == CANNOT_WRITE:
                 parts.append(_FULL)
         elif self.state == "RUNNING":
-            parts.append(f"{self.time_used} of {self.time_limit}, until {self.end}")
+            until = f" of {self.time_limit}, until {self.end}" if self.time_limit else ""
+            parts.append(f"{self.time_used}{until}")
         elif self.advice:
             parts.append(self.advice)
         elif self.state == "PENDING" and self.start:

@@ -38,6 +38,11 @@ def allocation() -> Allocation:
     return from_environment(environment())
 
 
+def can_requeue() -> bool:
+    """Whether this is a job of a batch system that can queue it again."""
+    return systems.can_requeue(allocation().system)
+
+
 def end_time() -> float | None:
     """Return the end of this job's time, in seconds since 1970; None if it is not known.
 
@@ -109,7 +114,7 @@ def requeue() -> None:
     """
     own = allocation()
     if not systems.can_requeue(own.system):
-        raise SlurmError("this is not a Slurm job, so it cannot be requeued")
+        raise SlurmError("this is not a Slurm job, nor one of Grid Engine, so it cannot be requeued")
     queue = systems.queue(own.system)
     if not queue.allow_requeue(own):
         return  # at a preemption Slurm queues the job again before it ends the processes

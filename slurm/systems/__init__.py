@@ -7,6 +7,7 @@
 - `pbs.py`: OpenPBS, PBS Pro and Torque
 - `lsf.py`: LSF
 - `sge.py`: Grid Engine
+- `sge_jobs.py`: jobs of Grid Engine: qsub, qstat, qacct, qdel
 """
 
 import shutil
@@ -16,7 +17,7 @@ from mpi_runtime.slurm.systems import lsf, pbs, sge, slurm
 from mpi_runtime.slurm.systems.system import Queue, System
 
 _ALL: tuple[System, ...] = (slurm, pbs, lsf, sge)
-_QUEUES: Mapping[str, Queue] = {slurm.NAME: slurm}
+_QUEUES: Mapping[str, Queue] = {slurm.NAME: slurm, sge.NAME: sge}
 
 
 def around(env: Mapping[str, str]) -> System | None:

@@ -123,8 +123,15 @@ def _end(text: str, now: float) -> float | None:
     return variables.time(found[1], "%Y-%m-%dT%H:%M:%S") if found else None
 
 
+def complete(request: Request) -> Request:
+    """Return the request: Slurm completes it itself."""
+    return request
+
+
 def check(request: Request) -> None:
-    """Any request can be made to Slurm."""
+    """Raise ValueError for options of other systems."""
+    if request.pe is not None or request.qsub:
+        raise ValueError("pe and qsub are for Grid Engine; for other options of Slurm: sbatch (--sbatch)")
 
 
 def header(request: Request, name: str) -> list[str]:

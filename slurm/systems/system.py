@@ -92,6 +92,15 @@ class Queue(System, Protocol):
     PASSING: tuple[str, ...]
     """Parts of error messages, in lower case, that mean that the system is out of reach for a while."""
 
+    def complete(self, request: Request) -> Request:
+        """Return a request with what only the system knows, before a script is made of it.
+
+        Raises:
+            ValueError: the system has nothing that fits.
+            SlurmError: the system does not answer.
+        """
+        ...
+
     def check(self, request: Request) -> None:
         """Raise ValueError if the system cannot do what a request says."""
         ...
