@@ -40,6 +40,7 @@ LAUNCH = """\
 setsid {launch} &"""
 REQUEUE = """\
 exit() {  # 99 and 100 have a meaning of their own to Grid Engine; those of the program are in the file
+    [ -z "$ended" ] || [[ $state = [0-9]* ]] || builtin exit 143  # whatever code the launcher has after SIGTERM
     case $1 in 99 | 100) builtin exit 98 ;; *) builtin exit "$1" ;; esac
 }
 requeue() {
