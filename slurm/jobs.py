@@ -130,5 +130,7 @@ def cancel_command() -> str:
 def _queue(system: str | None) -> Queue:
     """The batch system of this name, else that of the profile `[default]`, of this job, or the one installed here."""
     env = environment()
-    system = system or profiles.read(profiles.path(env), None).get("system") or systems.present(env)
-    return systems.queue(system)
+    try:
+        return systems.queue(system or profiles.read(profiles.path(env), None).get("system") or systems.present(env))
+    except ValueError as error:  # of the file of profiles
+        raise SlurmError(str(error)) from None

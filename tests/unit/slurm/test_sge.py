@@ -172,3 +172,19 @@ def test_a_job_that_nobody_knows(commands: Path) -> None:
     sge_jobs._places.pop("7", None)
     with pytest.raises(SlurmError, match="Grid Engine does not know the job 7"):
         jobs.status(7)
+
+
+def test_the_profile_names_the_batch_system(commands: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the commands of several are installed."""
+    play(commands, "sbatch", "exit 1")
+    assert jobs.make_request().system == "slurm"
+    file = tmp_path / "slurm.toml"
+    monkeypatch.setenv("MPI_RUNTIME_PROFILES", str(file))
+    file.write_text('[default]\nsystem = "sge"')
+    answers(commands, ROW.format(state="r", more=STARTED))
+    assert jobs.make_request().system == "sge"
+    assert jobs.status(7).state == "RUNNING"
+    assert jobs.cancel_command() == "qdel"
+    file.write_text('[default]\nsystem = "nqs"')
+    with pytest.raises(SlurmError, match="system must be one of slurm, sge, not 'nqs'"):
+        jobs.status(7)
