@@ -1,20 +1,23 @@
-"""Batch systems: the allocation of a job, Slurm jobs, and the end of a job's time.
+"""Batch systems: allocations, jobs, and the end of a job's time.
 
-Imports nothing else of mpi_runtime. Allocations of PBS, LSF and Grid Engine are read too. Jobs can be submitted only to
-Slurm.
+Imports nothing else of mpi_runtime. Jobs of Slurm, Grid Engine, PBS and LSF are recognised. They can be submitted to
+the first two.
 
 - `environment.py`: the only reader of the environment in this package
 - `allocation.py`: the allocation of a job: nodes, CPUs, GPUs, memory
 - `nodelist.py`: Slurm's short forms for names and counts
+- `request.py`: the request for a job
+- `status.py`: the status of a job
+- `systems/`: the batch systems, a module each
 - `script.py`: the text of a batch script for a request
 - `bounds.py`: the most that a job has, by its request
 - `profiles.py`: options that a user needs often, in a TOML file
-- `jobs.py`: submits Slurm jobs and asks for their status
+- `jobs.py`: submits jobs and asks for their status
 - `commands.py`: runs commands of the batch system, and explains failures
 - `following.py`: follows a job to its end: output, progress, exit code
 - `exit_file.py`: the file in which a submitted program leaves its exit code
 - `walltime.py`: callbacks before the job's time ends, and requeueing
-- `end_of_time.py`: reads the end of a job's time from answers of batch systems
+- `end_of_time.py`: how to ask for the end of a job's time
 - `diagnosis.py`: finds what is wrong with a launch, for `mpi-runtime doctor`
 """
 
@@ -23,11 +26,11 @@ if __name__ != "mpi_runtime.slurm":
 
 from mpi_runtime.slurm.allocation import Allocation
 from mpi_runtime.slurm.commands import SlurmError
-from mpi_runtime.slurm.environment import allocation
 from mpi_runtime.slurm.following import follow
-from mpi_runtime.slurm.jobs import Status, status, statuses, submit
-from mpi_runtime.slurm.script import Request
-from mpi_runtime.slurm.walltime import before_walltime, end_time, requeue
+from mpi_runtime.slurm.jobs import status, statuses, submit
+from mpi_runtime.slurm.request import Request
+from mpi_runtime.slurm.status import Status
+from mpi_runtime.slurm.walltime import allocation, before_walltime, end_time, requeue
 
 __all__ = [
     "Allocation",

@@ -10,22 +10,8 @@ from mpi_runtime.slurm.environment import environment
 LIMIT_S = 120.0
 """Seconds that a command may take. A busy controller answers late, but it answers."""
 
-_CURES = (
-    # A part of Slurm's message in lower case, and what helps.
-    ("invalid partition", "The partitions there are: sinfo -o '%R %l %G'"),
-    ("invalid account", "Your accounts: sacctmgr show associations user=$USER format=account,partition"),
-    ("invalid qos", "What you may use: sacctmgr show associations user=$USER format=account,qos"),
-    ("memory specification", "What the nodes have, in MB: sinfo -o '%R %m'"),
-    ("generic resource", "What the nodes have: sinfo -N -o '%N %R %G'"),
-    ("node configuration is not available", "What the nodes have: sinfo -o '%R %D %c %m %G'"),
-    ("more processors requested", "What the nodes have: sinfo -o '%R %D %c %m %G'"),
-    ("node count specification", "How many nodes a job may have: scontrol show partition"),
-    ("array specification", "Like 0-9, 1,3,5, 0-9:3, 0-99%10; below MaxArraySize (scontrol show config)"),
-    ("time limit", "The longest time that each partition allows: sinfo -o '%R %l'"),
-    ("configuration source", "Slurm is not set up on this host: use a login node of the cluster."),
-    ("unable to contact slurm controller", "The controller does not answer: sinfo shows when it is back."),
-    ("invalid job id", "Slurm forgets jobs a few minutes after their end; sacct -j JOB may still know it."),
-)  # fmt: skip
+Cures = Sequence[tuple[str, str]]
+"""A part of an error message in lower case, and what helps."""
 _ANSWERS = {"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"}
 """Indices of arrays in full, not cut after 64 characters; times as ISO 8601, whatever the user has set."""
 _WITHOUT_TERM = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
@@ -33,7 +19,7 @@ _WITHOUT_TERM = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
 
 class SlurmError(RuntimeError):
-    """Slurm refused a request, or could not be reached. The message has Slurm's words and advice."""
+    """The batch system refused a request, or could not be reached. The message has its words and advice."""
 
 
 def call(
@@ -43,10 +29,14 @@ def call(
     limit_s: float = LIMIT_S,
     ends_us: bool = False,
     env: Mapping[str, str] | None = None,
+    cures: Cures = (),
+    whose: str = "Slurm",
 ) -> str:
     """Run a command and return its output. A command that `ends_us` survives the SIGTERM that it causes.
 
     `env`: its environment; None: that of this process, and what makes Slurm's answers the same everywhere.
+    `cures`: advice for its error messages.
+    `whose`: the name of the batch system.
 
     Raises:
         SlurmError: the command does not exist, does not end, or ends with a code other than 0.
@@ -60,21 +50,21 @@ def call(
         )  # fmt: skip
     except FileNotFoundError:
         raise SlurmError(
-            f"there is no {command[0]} here. Slurm's commands are on the login nodes of a cluster and on its compute "
+            f"there is no {command[0]} here. {whose}'s commands are on the login nodes of a cluster and on its compute "
             "nodes; inside a container they may have to be bound into it."
         ) from None
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{shlex.join(command)} has not answered within {limit_s:g} s") from None
     if done.returncode:
         raise SlurmError(
-            explain(command[0], (done.stderr or done.stdout).strip() or f"it ended with {done.returncode}")
+            explain(command[0], (done.stderr or done.stdout).strip() or f"it ended with {done.returncode}", cures)
         )
     return done.stdout
 
 
-def explain(name: str, words: str) -> str:
+def explain(name: str, words: str, cures: Cures = ()) -> str:
     """Return an error message of the command `name` without its prefixes, followed by advice if we have any."""
     lines = [line.removeprefix(f"{name}: ").removeprefix("error: ") for line in words.splitlines()]
     text = f"{name} says: " + "\n".join(dict.fromkeys(filter(None, lines)))
-    cure = next((cure for part, cure in _CURES if part in words.lower()), "")
+    cure = next((cure for part, cure in cures if part in words.lower()), "")
     return f"{text}\n{cure}" if cure else text

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from mpi_runtime.slurm.allocation import Allocation, is_in_step
-from mpi_runtime.slurm.jobs import Granted
+from mpi_runtime.slurm.status import Granted
 
 SHARED_MEMORY_MIN = 64 << 20
 """Bytes of /dev/shm, which MPI libraries use for messages between ranks of a host."""

@@ -1,4 +1,4 @@
-"""Follows a Slurm job to its end: its output, its progress, and the exit code of its program."""
+"""Follows a job to its end: its output, its progress, and the exit code of its program."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from mpi_runtime.slurm import exit_file
+from mpi_runtime.slurm import exit_file, systems
 from mpi_runtime.slurm.commands import SlurmError
-from mpi_runtime.slurm.jobs import Status, status, statuses, table, task_number, task_numbers
+from mpi_runtime.slurm.jobs import status, statuses
+from mpi_runtime.slurm.status import Status, table, task_number, task_numbers
 
 POLL_S = (0.2, 2.0)
 """Seconds: the first and the longest pause between two questions. The controller serves all users."""
 PATIENCE_S = 600.0
 """Seconds that the controller may be out of reach while a job is followed."""
-_PASSING = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
 LATE_S = 10.0
 """Seconds until a shared file system shows on this host what the job's host wrote last."""
 _CLEAR = "\r\x1b[K"
@@ -177,6 +177,6 @@ def _patiently(job: str | int) -> list[Status]:
         try:
             return statuses(job)
         except SlurmError as error:
-            if time.monotonic() > give_up_s or not any(words in str(error).lower() for words in _PASSING):
+            if time.monotonic() > give_up_s or not systems.is_passing(str(error)):
                 raise
         time.sleep(POLL_S[1])

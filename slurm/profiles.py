@@ -24,7 +24,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
-from mpi_runtime.slurm.script import Request
+from mpi_runtime.slurm.request import Request
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -20,11 +20,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from mpi_runtime.slurm import end_of_time, exit_file
-from mpi_runtime.slurm.allocation import Allocation
+from mpi_runtime.slurm import end_of_time, exit_file, systems
+from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import LIMIT_S, SlurmError, call
-from mpi_runtime.slurm.environment import allocation, environment
-from mpi_runtime.slurm.jobs import facts_of
+from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.script import WARN_S
 
 _SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
@@ -32,6 +31,16 @@ EARLY_S = 65.0
 """How many seconds too early Slurm may announce the end: it checks every 30 s."""
 _START_LIMIT_S = 10.0
 """Seconds to wait for an answer at the start of a program. Without an answer the end is not known."""
+
+
+def allocation() -> Allocation:
+    """Return what the batch system has granted to the job that this process belongs to."""
+    return from_environment(environment())
+
+
+def can_requeue() -> bool:
+    """Whether this is a job of a batch system that can queue it again."""
+    return systems.can_requeue(allocation().system)
 
 
 def end_time() -> float | None:
@@ -104,22 +113,14 @@ def requeue() -> None:
             requeued).
     """
     own = allocation()
-    if own.system != "slurm":
-        raise SlurmError("this is not a Slurm job, so it cannot be requeued")
-    facts = facts_of(call(["scontrol", "show", "job", "-o", own.job]))
-    if int(facts.get("Restarts", 0)) > own.restarts:
+    if not systems.can_requeue(own.system):
+        raise SlurmError("this is not a Slurm job, nor one of Grid Engine, so it cannot be requeued")
+    queue = systems.queue(own.system)
+    if not queue.allow_requeue(own):
         return  # at a preemption Slurm queues the job again before it ends the processes
-    # While its processes end, a job is COMPLETING: without a reason if it was cancelled, with one if its time is over.
-    # A preemption may cancel it too (PreemptMode=CANCEL).
-    state, reason = facts.get("JobState"), facts.get("Reason")
-    is_ended = state == "CANCELLED" or (state == "COMPLETING" and reason == "None")
-    if is_ended and facts.get("PreemptTime", "None") == "None":
-        raise SlurmError(f"job {own.job} was cancelled: it is not queued once more against the will of its owner")
-    if facts.get("Requeue") == "0":  # no automatic requeue; but the program asks for it now
-        call(["scontrol", "update", f"JobId={own.job}", "Requeue=1"])
     if exit_file.current is not None:
         exit_file.current.requeue()  # returns if the program does not end
-    call(["scontrol", "requeue", own.job], ends_us=True)
+    queue.requeue(own)
 
 
 class _Watch:

@@ -1,4 +1,4 @@
-"""The verbs `submit`, `status` and `template`: Slurm jobs from the command line."""
+"""The verbs `submit`, `status` and `template`: jobs of batch systems from the command line."""
 
 import argparse
 import math
@@ -51,6 +51,13 @@ _WITH_VALUE: dict[tuple[str, ...], Options] = {
     ("--python",): {"metavar": "PATH", "help": "the interpreter on the nodes (default: this one)"},
     ("--batch",): {"metavar": "FILE", "help": "run the commands of this file: see `mpi-runtime batch`"},
     ("--max-jobs",): {"help": "submit N jobs that share the batch; each leaves when it has nothing to do", **_NUMBER},
+    ("--system",): {"metavar": "NAME", "help": "batch system: slurm, sge (default: the installed one)"},
+    ("--pe",): {"metavar": "NAME", "help": "parallel environment of Grid Engine (default: one that fits)"},
+    ("--qsub",): {
+        "action": "append",
+        "metavar": "OPTION",
+        "help": "passed to qsub unchanged: --qsub=-l --qsub=gpu=1",
+    },
     ("--profile",): {"metavar": "NAME", "help": "name in the file of profiles (default: 'default')"},
 }
 
@@ -80,13 +87,13 @@ def submit(words: Sequence[str]) -> int:
             raise ValueError(f"--doctor takes no program, and there is {program[0]!r}")
         program = list(script.DOCTOR) if given["doctor"] else program
         text = script.text(request, tuple(program))
-        if bounds.seconds(request.time) < _SHORT_S and (note := script.time_note(request.time)):
+        if bounds.seconds(request.time) < _SHORT_S and (note := script.time_note(request)):
             print(f"mpi-runtime submit: {note}", file=sys.stderr)
         if given["dry_run"]:
             print(text, end="")
             return 0
         jobs.check_program(request, tuple(program))
-        found = [jobs.submit_script(text) for _ in range(given["max_jobs"] or 1)]
+        found = [jobs.submit_script(text, system=request.system) for _ in range(given["max_jobs"] or 1)]
         if given["batch"]:
             _note_jobs(program[2:], found)
         print("\n".join(found), flush=True)
@@ -153,7 +160,7 @@ def status(words: Sequence[str]) -> int:
 
 def status_parser() -> argparse.ArgumentParser:
     """The arguments of `mpi-runtime status`."""
-    parser = argparse.ArgumentParser(prog="mpi-runtime status", description="Show the status of Slurm jobs.")
+    parser = argparse.ArgumentParser(prog="mpi-runtime status", description="Show the status of jobs.")
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="the id of a job")
     add_json(parser)
     return parser
@@ -194,7 +201,7 @@ def _follow(job: str) -> int:
         return following.follow(job)
     except (KeyboardInterrupt, BrokenPipeError) as error:
         print(f"\nmpi-runtime: job {job} continues", file=sys.stderr)
-        print(f"  status: mpi-runtime status {job}; to end it: scancel {job}", file=sys.stderr)
+        print(f"  status: mpi-runtime status {job}; to end it: {jobs.cancel_command()} {job}", file=sys.stderr)
         if isinstance(error, KeyboardInterrupt):
             return _INTERRUPTED
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # drop the buffered output
@@ -206,7 +213,7 @@ def submit_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime submit",
         usage="mpi-runtime submit [options] (app.py | -m module | --doctor | --batch FILE) [arguments]",
-        description="Submit a program to Slurm, on whole nodes unless --cpus-per-node is given.",
+        description="Submit a program to Slurm or Grid Engine, on whole nodes unless --cpus-per-node is given.",
         epilog="Options for all your jobs belong in a profile: ~/.config/mpi-runtime/slurm.toml, see docs/slurm.md. "
         "The output goes to NAME-JOB.out in this directory.",
         allow_abbrev=False,

@@ -25,10 +25,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 CHUNKS_PER_SLOT = 4
 """Fewest chunks for one CPU, so that all CPUs end at about the same time."""
-RECORDED_CHUNKS = 256
-"""With a journal: number of chunks of an iterable with a length. A crash costs about one of them."""
-RECORDED_CHUNK_CALLS = 64
-"""With a journal: number of calls in a chunk of an iterable without a length."""
+RECORDED_CHUNKS, RECORDED_CHUNK_CALLS = 256, 64
+"""With a journal: chunks of an iterable with a length (a crash costs about one), and calls in one of any other."""
 LEAD_PIECES_MIN = 16
 """Number of pieces of an iterable without a length that are submitted before the first result is read."""
 
@@ -105,11 +103,11 @@ class Results(Sequence[T_co]):
         index = operator.index(index)
         while not self._is_complete and not 0 <= index < self._submitted:
             self._submit_more()
-        asked, index = index, index + self._submitted if index < 0 else index
-        if not 0 <= index < self._submitted:
-            raise IndexError(f"result {asked} does not exist: there are {self._submitted}")
+        place = index + self._submitted if index < 0 else index
+        if not 0 <= place < self._submitted:
+            raise IndexError(f"result {index} does not exist: there are {self._submitted}")
         try:
-            return self._result(index)
+            return self._result(place)
         except errors.MpiRuntimeError as error:
             raise remote_errors.bare(error)
 

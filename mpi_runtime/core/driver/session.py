@@ -230,9 +230,9 @@ def running_config() -> Config | None:
 def _requeue_in_time(seconds: float) -> None:
     global _is_requeued
     from mpi_runtime import slurm  # not at the top: most jobs do not need it
-    from mpi_runtime.slurm.walltime import end_time_at_start, lead_s
+    from mpi_runtime.slurm.walltime import can_requeue, end_time_at_start, lead_s
 
-    if not _is_requeued and slurm.allocation().system == "slurm":
+    if not _is_requeued and can_requeue():
         _is_requeued = True
         slurm.before_walltime(lead_s(seconds, end_time_at_start()), _save_and_requeue)
 

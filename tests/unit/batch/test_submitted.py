@@ -17,12 +17,13 @@ from mpi_runtime.errors import LaunchError
 from mpi_runtime.files import claim
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.commands import SlurmError
+from mpi_runtime.slurm.systems import slurm as system
 from tests.helpers import wait_until
 
 
 def test_jobs_that_wait_are_cancelled_when_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Sequence[str]] = []
-    monkeypatch.setattr(jobs, "call", called.append)
+    monkeypatch.setattr(system, "_call", called.append)
     folder = str(tmp_path / "batch-jobs")
     submitted.note(folder, ["7", "8"])
     submitted.note(folder, ["8", "9"])
@@ -36,7 +37,7 @@ def test_jobs_that_wait_are_cancelled_when_nothing_is_left(tmp_path: Path, monke
     def refuse(words: Sequence[str]) -> None:
         raise SlurmError(problem)
 
-    monkeypatch.setattr(jobs, "call", refuse)
+    monkeypatch.setattr(system, "_call", refuse)
     submitted.note(folder, ["7"])
     problem = "scancel says: Unable to contact slurm controller"
     with pytest.raises(SlurmError, match="Unable to contact"):

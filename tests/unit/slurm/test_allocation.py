@@ -210,9 +210,46 @@ def test_the_end_as_batch_systems_answer(own: Allocation, command: str, answer: 
     assert asked[1](answer, NOON) == (None if left_s is None else NOON + left_s)
 
 
-def test_nobody_can_be_asked_on_grid_engine_and_outside_of_jobs() -> None:
-    assert end_of_time.question(Allocation("sge", "5")) is None
+GRID_ENGINE = """<?xml version='1.0'?>
+<JB_hard_resource_list>
+  <qstat_l_requests><CE_name>s_vmem</CE_name><CE_doubleval>7.000000</CE_doubleval></qstat_l_requests>
+  <qstat_l_requests><CE_name>h_rt</CE_name><CE_stringval>100</CE_stringval><CE_doubleval>100.000000</CE_doubleval>
+  </qstat_l_requests>
+</JB_hard_resource_list>
+<JB_ja_tasks>
+  <ulong_sublist><JAT_status>128</JAT_status><JAT_task_number>1</JAT_task_number>
+  <JAT_start_time>1795891092</JAT_start_time></ulong_sublist>
+  <ulong_sublist><JAT_status>128</JAT_status><JAT_task_number>2</JAT_task_number>
+  <JAT_start_time>1795891090</JAT_start_time></ulong_sublist>
+</JB_ja_tasks>
+"""
+"""Shortened, of Grid Engine 8.1.9."""
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "end_s"),
+    [
+        (None, GRID_ENGINE, 1795891192),
+        (2, GRID_ENGINE, 1795891190),
+        (3, GRID_ENGINE, None),
+        (1, GRID_ENGINE.replace("h_rt", "s_rt"), None),
+    ],
+)
+def test_the_end_as_grid_engine_answers(task: int | None, answer: str, end_s: float | None) -> None:
+    asked = end_of_time.question(Allocation("sge", "5", array_task=task))
+    assert asked is not None
+    assert " ".join(asked[0]) == "qstat -j 5 -xml"
+    assert asked[1](answer, NOON) == end_s
+
+
+def test_nobody_can_be_asked_outside_of_jobs() -> None:
     assert end_of_time.question(Allocation()) is None
+
+
+def test_grid_engine_without_a_parallel_environment() -> None:
+    env = {"JOB_ID": "5", "SGE_O_HOST": "login", "HOSTNAME": "h1", "RESTARTED": "1", "SGE_TASK_ID": "undefined"}
+    assert from_environment(env) == Allocation("sge", "5", ("h1",), (1,), (1,), restarts=1)
+    assert from_environment({"JOB_ID": "5"}) == Allocation(), "a variable that anyone may have set"
 
 
 @pytest.mark.parametrize(

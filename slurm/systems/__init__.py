@@ -1,0 +1,62 @@
+"""Batch systems, a module each.
+
+- `system.py`: what this package knows of each: `System`, and `Queue` where jobs can be submitted; `Allocation`
+- `variables.py`: reads the variables and files that they give to jobs
+- `slurm.py`: Slurm
+- `slurm_variables.py`: the allocation of a job of Slurm
+- `pbs.py`: OpenPBS, PBS Pro and Torque
+- `lsf.py`: LSF
+- `sge.py`: Grid Engine
+- `sge_jobs.py`: jobs of Grid Engine: qsub, qstat, qacct, qdel
+"""
+
+import shutil
+from collections.abc import Mapping
+
+from mpi_runtime.slurm.systems import lsf, pbs, sge, slurm
+from mpi_runtime.slurm.systems.system import Queue, System
+
+_ALL: tuple[System, ...] = (slurm, pbs, lsf, sge)
+_QUEUES: Mapping[str, Queue] = {slurm.NAME: slurm, sge.NAME: sge}
+
+
+def around(env: Mapping[str, str]) -> System | None:
+    """Return the batch system whose job has this environment; None: this is not a job."""
+    return next((system for system in _ALL if system.is_around(env)), None)
+
+
+def named(name: str) -> System | None:
+    """Return the batch system of this name; None: there is none."""
+    return next((system for system in _ALL if name == system.NAME), None)
+
+
+def queue(name: str) -> Queue:
+    """Return the batch system of this name, to which jobs can be submitted.
+
+    Raises:
+        ValueError: jobs cannot be submitted to it.
+    """
+    if name not in _QUEUES:
+        raise ValueError(
+            f"system must be one of {', '.join(_QUEUES)}, not {name!r}: jobs cannot be submitted to others"
+        )
+    return _QUEUES[name]
+
+
+def present(env: Mapping[str, str]) -> str:
+    """Return the name of the batch system for jobs: that of this job, else the one installed here, else Slurm."""
+    system = around(env)
+    if system is not None and system.NAME in _QUEUES:
+        return system.NAME
+    found = (name for name, one in _QUEUES.items() if shutil.which(one.COMMAND, path=env.get("PATH")))
+    return next(found, slurm.NAME)
+
+
+def can_requeue(name: str) -> bool:
+    """Whether a job of the batch system of this name can queue itself again."""
+    return name in _QUEUES
+
+
+def is_passing(message: str) -> bool:
+    """Whether an error message means that a batch system is out of reach for a while."""
+    return any(words in message.lower() for one in _QUEUES.values() for words in one.PASSING)

@@ -1,0 +1,147 @@
+"""Jobs that `submit` makes, on a real Grid Engine: exit codes, arrays, cancels, the end of the time, and requeues."""
+
+import json
+import re
+from pathlib import Path
+
+from tests.helpers import wait_until
+from tests.sge.cluster import Cluster
+
+# Ends with the code that it is given.
+APP = """
+import os, sys
+import mpi_runtime as ray
+
+ray.init()
+print("hosts", sorted({node["NodeManagerHostname"] for node in ray.nodes()}), flush=True)
+sys.exit(int(sys.argv[1]))
+"""
+HOLD = """
+import json, time
+import mpi_runtime as ray
+from mpi_runtime import slurm
+
+ray.init()
+own = slurm.allocation()
+print(json.dumps([own.system, own.job, own.nodes, own.tasks, slurm.end_time() - time.time()]), flush=True)
+time.sleep(300)
+"""
+WARNED = """
+import time
+from mpi_runtime import slurm
+
+end_s = slurm.end_time()
+slurm.before_walltime(1, lambda: print("called", round(end_s - time.time()), "s before the end", flush=True))
+time.sleep(20)
+"""
+JOURNAL = """
+import sys, time
+import mpi_runtime as ray
+from mpi_runtime import slurm
+
+ray.init(journal="journal", requeue=True, requeue_before_s=25)
+print("life", slurm.allocation().restarts, flush=True)
+
+@ray.remote
+def part(x):
+    time.sleep(1)
+    return x
+
+parts = [part.options(num_cpus=1).remote(x) for x in range(int(sys.argv[1]))]
+print("right", sum(ray.get(parts)), flush=True)
+"""
+
+
+def program(sge: Cluster, text: str) -> Path:
+    place = sge.directory()
+    (place / "app.py").write_text(text)
+    return place
+
+
+def submit(sge: Cluster, place: Path, *words: str) -> str:
+    return sge.run("mpi-runtime", "submit", *words, cwd=place).stdout.strip()
+
+
+def status(sge: Cluster, place: Path, job: str) -> dict[str, object]:
+    text = sge.run("mpi-runtime", "status", "--json", job, cwd=place).stdout
+    found: list[dict[str, object]] = json.loads(text)
+    return found[0]
+
+
+def test_a_job_on_two_nodes_ends_with_the_exit_code_of_the_program(sge: Cluster) -> None:
+    place = program(sge, APP)
+    done = sge.run("mpi-runtime", "submit", "--wait", "-N", "2", "--time", "5:00", "app.py", "3", cwd=place, code=3)
+    assert "hosts ['n1', 'n2']" in done.stdout
+    assert "FAILED" in done.stderr.splitlines()[-1]
+    job = done.stdout.split()[0]
+    assert "the program has ended with 3" in sge.run("mpi-runtime", "status", job, cwd=place).stdout
+
+
+def test_a_program_that_ends_with_99_is_not_run_again(sge: Cluster) -> None:
+    place = program(sge, APP)
+    done = sge.run("mpi-runtime", "submit", "--wait", "--time", "5:00", "app.py", "99", cwd=place, code=99)
+    assert done.stdout.count("hosts ['n") == 1
+
+
+def test_an_array_has_a_table(sge: Cluster) -> None:
+    place = program(sge, APP)
+    words = ["--array", "1-3%2", "--time", "5:00", "app.py", "{task}"]
+    done = sge.run("mpi-runtime", "submit", "--wait", *words, cwd=place, code=1)
+    rows = re.findall(r"^(\d) +FAILED +(\d)", done.stdout, re.MULTILINE)
+    assert rows == [("1", "1"), ("2", "2"), ("3", "3")]
+
+
+def test_a_deleted_job_leaves_nothing(sge: Cluster) -> None:
+    place = program(sge, HOLD)
+    job = submit(sge, place, "-N", "2", "--cpus-per-node", "2", "--time", "5:00", "app.py")
+    out = place / f"app-{job}.out"
+    wait_until(lambda: out.exists() and "sge" in out.read_text(), 60, "the program")
+    system, own, nodes, tasks, left_s = json.loads(re.findall(r"^\[.*\]$", out.read_text(), re.MULTILINE)[0])
+    assert (system, own, sorted(nodes), tasks) == ("sge", job, ["n1", "n2"], [2, 2])
+    assert 200 < left_s <= 300
+    assert status(sge, place, job)["state"] == "RUNNING"
+    sge.run("qdel", job)
+    wait_until(lambda: status(sge, place, job)["state"] == "CANCELLED", 40, "the end of the job")
+    there = sge.run("pgrep", "-f", f"{place}|app-{job}.exit", code=None).stdout
+    assert there == ""
+
+
+def test_a_job_that_waits_is_cancelled(sge: Cluster) -> None:
+    place = program(sge, APP)
+    job = submit(sge, place, "--qsub=-h", "--time", "5:00", "app.py", "0")
+    found = status(sge, place, job)
+    assert (found["state"], found["reason"]) == ("PENDING", "hold")
+    code = f"from mpi_runtime.slurm import jobs; jobs.cancel_waiting(['{job}'])"
+    sge.run("python", "-c", code, cwd=place)
+    assert f"JB_job_number>{job}<" not in sge.run("qstat", "-xml").stdout
+
+
+def test_the_signal_before_the_end(sge: Cluster) -> None:
+    place = program(sge, WARNED)
+    done = sge.run("mpi-runtime", "submit", "--wait", "--time", "0:30", "--warn-s", "18", "app.py", cwd=place)
+    (left_s,) = re.findall(r"called (\d+) s before the end", done.stdout)
+    assert 10 <= int(left_s) <= 18
+
+
+def test_a_job_with_a_journal_ends_over_several_lives(sge: Cluster) -> None:
+    place = program(sge, JOURNAL)
+    words = ["--cpus-per-node", "2", "--time", "1:00", "app.py", "160"]
+    done = sge.run("mpi-runtime", "submit", "--wait", *words, cwd=place, limit_s=400)
+    assert "right 12720" in done.stdout
+    lives = re.findall(r"^life (\d)$", done.stdout, re.MULTILINE)
+    assert lives[0] == "0"
+    assert len(lives) >= 3
+    assert set(lives[1:]) == {"1"}, "Grid Engine does not count"
+
+
+def test_what_can_never_run_is_refused(sge: Cluster) -> None:
+    place = program(sge, APP)
+    for words, error in (
+        (["-N", "9", "app.py"], "no suitable queues"),
+        (["-p", "absent.q", "app.py"], 'unknown queue "absent.q"'),
+        (["-N", "2", "--cpus-per-node", "3", "app.py"], "no parallel environment gives 3 slots on each of 2 nodes"),
+        (["--array", "0-3", "app.py"], "array must be like '1-9'"),
+        (["--sbatch=-Cx", "app.py"], "Grid Engine has no options of sbatch"),
+    ):
+        done = sge.run("mpi-runtime", "submit", *words, cwd=place, code=2)
+        assert error in done.stderr
