@@ -77,8 +77,11 @@ def missing(value: Any, name: Name) -> set[str]:
 
 def source_of(value: Any) -> str:
     """The text of a function, or of the functions of a class: Python looks for classes where they are offered."""
-    functions = [one for one in vars(value).values() if inspect.isfunction(one)] if inspect.isclass(value) else [value]
-    return "\n".join(inspect.getsource(one) for one in functions)
+    texts = []
+    for one in vars(value).values() if inspect.isclass(value) else [value]:
+        with contextlib.suppress(OSError):  # `dataclass` has made it
+            texts += [inspect.getsource(one)] if inspect.isfunction(one) else []
+    return "\n".join(texts)
 
 
 def test_every_name_has_a_row_and_no_other() -> None:
@@ -91,8 +94,7 @@ def test_a_row_tells_the_truth(name: str) -> None:
     row = ROWS[name]
     if row.here == "no":
         assert len(row.text) > 5, "a reason"
-        with pytest.raises(AttributeError):
-            resolved(name.rpartition(".")[2])
+        assert name.rpartition(".")[2] not in tune.__all__
         return
     assert row.without == missing(resolved(row.here), NAMES[name])
 
