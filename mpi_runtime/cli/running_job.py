@@ -63,7 +63,7 @@ def in_lines(facts: Facts) -> list[str]:
         "; ".join(filter(None, (_used(what, total, free) for what in sorted(total)))),
         *([f"waiting: {waits(facts)}"] if facts.waits else []),
         *_when(facts),
-        *(f"search {name}: {progress}" for name, progress in facts.searches),
+        *(f"search {one.name}: {one.progress}" for one in facts.searches),
     ]
     if glance.nodes_in_all > 1:
         lines += [

@@ -210,8 +210,8 @@ def _head(facts: Facts) -> Text:
     if end is not None:
         text.append(f"  done about {clock(end.end_s, False)}", "bold")
         text.append(f" ({clock(end.low_s, False)} to {clock(end.high_s, False)})", "dim")
-    for name, progress in facts.searches:
-        text.append(f"\nsearch {name}: {progress}", "dim")
+    for one in facts.searches:
+        text.append(f"\nsearch {one.name}: {one.progress}", "dim")
     if left := time_left(facts):
         text.append(f"\n{left}", "red" if facts.open_at_end() else "dim")
     if facts.cause:

@@ -15,6 +15,7 @@ from mpi_runtime.core.host.process_tree import open_files
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.files.segments import SUFFIX
 from mpi_runtime.scheduler.protocol.window_questions import Watch
+from mpi_runtime.show.facts import Search
 from mpi_runtime.show.live import LiveJob
 
 SEARCHES_S = 5.0
@@ -65,7 +66,7 @@ class Watching(LiveJob):
 
     def _look_at_searches(self) -> None:
         self.facts.searches = [
-            (place.name, progress) for place in searches(self.facts.pid) if (progress := _seen(place))
+            Search(place.name, progress) for place in searches(self.facts.pid) if (progress := _seen(place))
         ]
 
 

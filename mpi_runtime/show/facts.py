@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,22 @@ PASSED_ON = "an argument is "
 
 
 NO_ACTORS: Listed[ActorEntry] = Listed(0, [])
+
+
+class Waiting(NamedTuple):
+    """Calls of a function that wait for one reason."""
+
+    why: str
+    calls: int
+    function: str
+
+
+class Search(NamedTuple):
+    """A search that the program runs."""
+
+    name: str
+    progress: str
+    """In words."""
 
 
 class Facts(msgspec.Struct, kw_only=True):
@@ -49,10 +66,10 @@ class Facts(msgspec.Struct, kw_only=True):
     """By function; "": of the job."""
     unknown: dict[str, int] = {}
     """Open calls by function, for those without an estimate."""
-    waits: list[tuple[str, int, str]] = []
-    """Why calls wait: reason, count, function."""
-    searches: list[tuple[str, str]] = []
-    """The searches that the program runs: name and progress, in words."""
+    waits: list[Waiting] = []
+    """Why calls wait."""
+    searches: list[Search] = []
+    """The searches that the program runs."""
     measured: dict[str, Measured] = {}
     """By name of the node: what was measured there."""
     recorded: Sequence[Row] = ()
@@ -135,4 +152,4 @@ def on_terminal(facts: Facts) -> Facts:
 
 def waits(facts: Facts) -> str:
     """Return why calls wait, in words for a terminal."""
-    return "; ".join(f"{count(number)} of {name} {why}" for why, number, name in facts.waits)
+    return "; ".join(f"{count(one.calls)} of {one.function} {one.why}" for one in facts.waits)

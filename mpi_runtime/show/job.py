@@ -74,7 +74,7 @@ def _cards(facts: Facts) -> list[dict[str, Any]]:
         _doing(facts, counts, facts.glance.functions, ended),
         _went(facts) if facts.is_over else _waits(facts, counts),
         _failed(facts, counts, ended),
-        {**when, "rows": [*([f"search {name}", progress] for name, progress in facts.searches), *when["rows"]]},
+        {**when, "rows": [*([f"search {one.name}", one.progress] for one in facts.searches), *when["rows"]]},
     ]
 
 
@@ -97,7 +97,7 @@ def _doing(facts: Facts, counts: JobCounts, functions: list[FunctionEntry], ende
 
 def _waits(facts: Facts, counts: JobCounts) -> dict[str, Any]:
     small = "call waits" if counts.waiting == 1 else "calls wait"
-    rows = [[f"{name}: {why}", count(number), name] for why, number, name in facts.waits[:4]]
+    rows = [[f"{one.function}: {one.why}", count(one.calls), one.function] for one in facts.waits[:4]]
     return card("What waits, and why?", count(counts.waiting), small, rows)
 
 

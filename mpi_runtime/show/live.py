@@ -28,7 +28,7 @@ from mpi_runtime.scheduler.protocol.window_questions import (
 )
 from mpi_runtime.show import job, metrics, node_sections, sections, stacks
 from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
-from mpi_runtime.show.facts import NO_ACTORS, Facts
+from mpi_runtime.show.facts import NO_ACTORS, Facts, Waiting
 from mpi_runtime.show.measures import measured_of
 from mpi_runtime.show.metrics import rows_of
 from mpi_runtime.show.numbers import seconds
@@ -151,7 +151,7 @@ class LiveJob:
             why = WAITS.get(state, "")
             if one.kind == "ACTOR_TASK":
                 why = "for the turn of its actor" if state in ("ready", "sent", "") else why
-            self.facts.waits.append((why or "not known", one.waiting, one.name))
+            self.facts.waits.append(Waiting(why or "not known", one.waiting, one.name))
 
     def _look_at_errors(self) -> None:
         """Keep tracebacks: a job that is killed answers no more."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mpi_runtime.cli.running_job import ROWS, in_lines
 from mpi_runtime.scheduler.protocol.entries import ActorEntry
 from mpi_runtime.scheduler.protocol.window_questions import Listed
-from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.facts import Facts, Waiting
 from tests.unit.show.test_pages import facts, glance_of
 
 CLEARS = "clears\x1b[2Jthe screen"
@@ -25,7 +25,7 @@ def many() -> Facts:
     glance.functions_in_all = 300
     glance.errors = [replace(glance.errors[0], function=CLEARS, text="ValueError: " + "wrong " * 100)] * 4
     actor = ActorEntry("0a", "A", "ALIVE", "", CLEARS, "", None, 5, 0, None, 0)
-    return facts(glance=glance, actors=Listed(50, [actor] * 30), errors={}, waits=[("for room", 7, CLEARS)])
+    return facts(glance=glance, actors=Listed(50, [actor] * 30), errors={}, waits=[Waiting("for room", 7, CLEARS)])
 
 
 @pytest.mark.parametrize(("width", "height", "has_errors"), [(40, 10, False), (80, 24, True), (200, 60, True)])
