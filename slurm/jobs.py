@@ -30,7 +30,8 @@ def make_request(profile: str | None = None, **options: Any) -> Request:
     given = {name: value for name, value in options.items() if value is not None}
     profiles.check_names(given, "submit()")
     wanted = profiles.merged(profiles.read(profiles.path(environment()), profile), given)
-    request = Request(**{"system": systems.present(environment()), **wanted})
+    fields: dict[str, Any] = {"system": systems.present(environment()), **wanted}
+    request = Request(**fields)
     return systems.queue(request.system).complete(request)
 
 

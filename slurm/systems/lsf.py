@@ -7,7 +7,7 @@ from mpi_runtime.slurm import nodelist
 from mpi_runtime.slurm.systems import variables
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
-NAME = "lsf"
+NAME: str = "lsf"
 
 
 def is_around(env: Mapping[str, str]) -> bool:

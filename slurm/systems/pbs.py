@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from mpi_runtime.slurm.systems import variables
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
-NAME = "pbs"
+NAME: str = "pbs"
 
 
 def is_around(env: Mapping[str, str]) -> bool:

@@ -23,22 +23,25 @@ from mpi_runtime.slurm.status import Granted
 from mpi_runtime.slurm.systems import sge_jobs, variables
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
-NAME = "sge"
-COMMAND, CANCEL = "qconf", "qdel"  # PBS has a qsub too
-JOB, ARRAY_JOB = "$JOB_ID", "${JOB_ID}_$SGE_TASK_ID"
-TASK, NODE_COUNT = "SGE_TASK_ID", "NHOSTS"
-MISTAKES = "Grid Engine then calls the job done"
-SIGNALS = """\
+NAME: str = "sge"
+COMMAND: str = "qconf"  # PBS has a qsub too
+CANCEL: str = "qdel"
+JOB: str = "$JOB_ID"
+ARRAY_JOB: str = "${JOB_ID}_$SGE_TASK_ID"
+TASK: str = "SGE_TASK_ID"
+NODE_COUNT: str = "NHOSTS"
+MISTAKES: str = "Grid Engine then calls the job done"
+SIGNALS: str = """\
 trap 'hand_on USR1' USR1 URG
 trap 'ended=1; kill -TERM $launcher 2>/dev/null' USR2  # the end of the time, or qdel: SIGKILL follows
 for signal in INT HUP; do trap "hand_on $signal" $signal; done
 # SIGKILL reaches this script alone. The program must not outlive it.
 setsid sh -c 'tail --pid=$0 -f /dev/null; kill -TERM -- -$1 && sleep 5 && kill -KILL -- -$1' $$ $launcher 2>/dev/null &
 """
-LAUNCH = """\
+LAUNCH: str = """\
 # Grid Engine sends its signals to the process group of this script, so the program has another.
 setsid {launch} &"""
-REQUEUE = """\
+REQUEUE: str = """\
 exit() {  # 99 and 100 have a meaning of their own to Grid Engine; those of the program are in the file
     [ -z "$ended" ] || [[ $state = [0-9]* ]] || builtin exit 143  # whatever code the launcher has after SIGTERM
     case $1 in 99 | 100) builtin exit 98 ;; *) builtin exit "$1" ;; esac

@@ -15,17 +15,20 @@ from mpi_runtime.slurm.status import ENDED, Granted, Status
 from mpi_runtime.slurm.systems import slurm_variables, variables
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
-NAME = "slurm"
-COMMAND, CANCEL = "sbatch", "scancel"
-JOB, ARRAY_JOB = "$SLURM_JOB_ID", "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
-TASK, NODE_COUNT = "SLURM_ARRAY_TASK_ID", "SLURM_JOB_NUM_NODES"
-MISTAKES = "Slurm then calls the job COMPLETED"
-SIGNALS = """\
+NAME: str = "slurm"
+COMMAND: str = "sbatch"
+CANCEL: str = "scancel"
+JOB: str = "$SLURM_JOB_ID"
+ARRAY_JOB: str = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+TASK: str = "SLURM_ARRAY_TASK_ID"
+NODE_COUNT: str = "SLURM_JOB_NUM_NODES"
+MISTAKES: str = "Slurm then calls the job COMPLETED"
+SIGNALS: str = """\
 trap 'hand_on USR1' USR1 URG
 for signal in INT HUP USR2; do trap "hand_on $signal" $signal; done  # of scancel --batch: the program decides
 """
-LAUNCH = "{launch} &"
-REQUEUE = """\
+LAUNCH: str = "{launch} &"
+REQUEUE: str = """\
 requeue() {  # Slurm then ends this shell, and writes a line about it
     trap - TERM
     (trap '' TERM; exec scontrol requeue "$SLURM_JOB_ID") && for _ in {1..60}; do sleep 1; done  # outlives us by 1 s
