@@ -22,6 +22,7 @@ import numbers
 import os
 import re
 import threading
+import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
@@ -123,9 +124,12 @@ class _Metric:
     def __init__(self, name: str, description: str = "", tag_keys: Sequence[str] | None = None) -> None:
         self._name, self._description, self._keys = name, description, self._checked_keys(tag_keys)
         self._defaults: dict[str, str] = {}
-        family = self._family()
+        if problem := self._problem():
+            warnings.warn(f"the metric {name!r} is not exported: {problem}", UserWarning, stacklevel=2 + (self._kind == HISTOGRAM))
+            self._values = _Values()  # of this object alone
+            return
         with _lock:
-            self._values = _of_process.setdefault(family, _Values())
+            self._values = _of_process.setdefault(self._family(), _Values())
         before_results(_send)
 
     def _checked_keys(self, tag_keys: Sequence[str] | None) -> tuple[str, ...]:
@@ -138,14 +142,21 @@ class _Metric:
                 raise ValueError(f"tag_keys has {key!r}, which labels of OpenMetrics cannot be: {why}")
         return tuple(keys)
 
+    def _problem(self) -> str:
+        """Why the metric cannot be exported under its name; empty: it can."""
+        name = self._name
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"name must be a string that is not empty, not {name!r}")
+        if _NAME.fullmatch(name) and not name.startswith(_RESERVED):
+            return ""
+        proposed = re.sub("[^A-Za-z0-9_:]", "_", name.removeprefix(_RESERVED))
+        advice = f". Call it {proposed!r}" if _NAME.fullmatch(proposed) else ""
+        why = f"_ and :, not a digit first, and not {_RESERVED} first, which the names of the runtime have"
+        return f"names of OpenMetrics have letters, digits, {why}{advice}"
+
     def _family(self) -> Family:
         """The metric as it is exported."""
         name = self._name
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith(_RESERVED):
-            proposed = re.sub("[^A-Za-z0-9_:]", "_", str(name).removeprefix(_RESERVED))
-            advice = f": call it {proposed!r}" if _NAME.fullmatch(proposed) else ""
-            why = f"_ and :, not a digit first, and not {_RESERVED} first, which the names of the runtime have"
-            raise ValueError(f"name must be one of OpenMetrics: letters, digits, {why}; it is {name!r}{advice}")
         if self._kind == COUNTER:
             name = name.removesuffix("_total") or name  # OpenMetrics adds it
         return Family(name, self._kind, in_utf8(str(self._description))[:ABOUT_CHARACTERS_MAX], self._keys)

@@ -57,18 +57,18 @@ def at_moment():
     moment = os.environ.get("MOMENT")
     if not moment or not os.path.exists(os.path.join(sys.argv[2], "add4")):
         return
-    rename = os.rename
+    replace = os.replace
 
     def end(*names):
         if moment == "after":
-            rename(*names)
+            replace(*names)
         with open(os.path.join(sys.argv[1], "driver")) as file:
             os.kill(int(file.read()), 9)
         os.kill(os.getpid(), 9)
 
     if moment == "before":
         end()
-    os.rename = end
+    os.replace = end
 
 def here(moment):
     if os.environ.get("END") == moment:
