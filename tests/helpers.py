@@ -437,6 +437,11 @@ def run_program(
         return started.finish(timeout)
 
 
+def seconds_of(number: str, unit: str) -> float:
+    """A short duration as tables show it: 1.21 s, 607 ms."""
+    return float(number) * {"s": 1.0, "ms": 1e-3}[unit]
+
+
 def cpu_seconds(pids: Sequence[int]) -> float:
     """Return how much time of processors these processes have taken."""
     ticks = 0

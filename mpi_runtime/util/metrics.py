@@ -125,7 +125,9 @@ class _Metric:
         self._name, self._description, self._keys = name, description, self._checked_keys(tag_keys)
         self._defaults: dict[str, str] = {}
         if problem := self._problem():
-            warnings.warn(f"the metric {name!r} is not exported: {problem}", UserWarning, stacklevel=2 + (self._kind == HISTOGRAM))
+            warnings.warn(
+                f"the metric {name!r} is not exported: {problem}", UserWarning, stacklevel=2 + (self._kind == HISTOGRAM)
+            )
             self._values = _Values()  # of this object alone
             return
         with _lock:

@@ -31,7 +31,7 @@ def test_commands_take_cpus_or_a_gpu_and_know_which(tmp_path: Path) -> None:
     ends = read_history(str(tmp_path / "batch-jobs")).ends
     assert {(one.result.alternative, one.cpus, one.gpus) for one in ends.values()} == {(0, 2.0, 0.0), (1, 0.5, 1.0)}
     table = run_verb("whatif", "batch-jobs", "--nodes", "1", "--gpus-per-node", "0,1,4", cwd=tmp_path).expect(0).stdout
-    spans = [float(line.split()[3]) for line in table.splitlines()[2:]]
+    spans = [seconds_of(*line.split()[3:5]) for line in table.splitlines()[2:]]
     assert spans[0] > spans[1] >= spans[2] > 0, "with more GPUs it takes less time, without any it runs on CPUs"
 
 
