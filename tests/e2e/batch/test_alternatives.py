@@ -7,6 +7,7 @@ import pytest
 
 from mpi_runtime.batch.history.batch_history import read_history
 from tests.e2e.cli.test_batch import run_batch, run_verb, written
+from tests.helpers import seconds_of
 
 SWEEP = """
 [[task]]
