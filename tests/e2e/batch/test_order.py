@@ -80,7 +80,7 @@ def test_custom_resources_are_shared_and_those_of_no_node_refused(tmp_path: Path
     assert "line-4: can never run: it needs CPU 1, ssd 1, and no node has more than ssd 0" in refused
     told = run(tmp_path, "whatif", "batch-jobs", "--nodes", "1,3").expect(0).stdout.splitlines()
     assert told[2].split()[:2] == ["1", "4"]
-    one, three = (seconds_of(*line.split()[3:5]) for line in told[2:4])
+    one, three = (helpers.seconds_of(*line.split()[3:5]) for line in told[2:4])
     assert one >= 0.6 > three, "each of three nodes would have a licence"
 
 
