@@ -134,7 +134,6 @@ RENAMED: dict[str, str] = {
     "ray.util.disable_log_once_globally": "mpi_runtime.as_ray.debug.disable_log_once_globally",
     "ray.util.log_once": "mpi_runtime.as_ray.debug.log_once",
     # Names that are elsewhere here.
-    "ray.util.metrics.Metric": "mpi_runtime.util.metrics._Metric",
     "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
     "ray.tune.schedulers.create_scheduler": "mpi_runtime.tune.create_scheduler",
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",

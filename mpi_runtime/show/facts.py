@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +22,7 @@ PASSED_ON = "an argument is "
 NO_ACTORS: Listed[ActorEntry] = Listed(0, [])
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct):
     """Calls of a function that wait for one reason."""
 
     why: str
@@ -31,7 +30,7 @@ class Waiting(NamedTuple):
     function: str
 
 
-class Search(NamedTuple):
+class Search(msgspec.Struct):
     """A search that the program runs."""
 
     name: str

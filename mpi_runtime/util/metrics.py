@@ -116,7 +116,7 @@ class Info(TypedDict):
     default_tags: dict[str, str]
 
 
-class _Metric:
+class Metric:
     """What the three kinds share: names, tags, values by tags."""
 
     _kind = ""
@@ -215,7 +215,7 @@ class _Metric:
             _send_soon()
 
 
-class _OfOneNumber(_Metric):
+class _OfOneNumber(Metric):
     @property
     def values(self) -> dict[tuple[str, ...], float]:
         """The values of this process, by the values of the tags in the order of `tag_keys`."""
@@ -272,7 +272,7 @@ class Observed(NamedTuple):
     """Of all values."""
 
 
-class Histogram(_Metric):
+class Histogram(Metric):
     """Counts of values between boundaries. Those of all processes add up."""
 
     _kind = HISTOGRAM

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
+from mpi_runtime.core.client import current
 from mpi_runtime.util.metrics import Counter, Gauge, Histogram
+
+
+@pytest.fixture(autouse=True)
+def own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results of later tests in this process do not send these values."""
+    monkeypatch.setattr(current, "report_values", None)
 
 
 def test_values_by_tags() -> None:
