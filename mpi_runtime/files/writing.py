@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +63,8 @@ def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(path)
     if os.path.isdir(path):
+        import shutil  # not at the top: it loads compression, and few processes remove a directory
+
         shutil.rmtree(path, ignore_errors=True)
 
 
