@@ -131,7 +131,7 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         else:
             call.actor = b""
     if begins == READY and lost is None and not function.infeasible:  # the frequent case
-        if not isinstance(function.spec.kind, MethodSpec):
+        if type(function.spec.kind) is not MethodSpec:
             enqueue(state, task)
         else:
             actor_calls.ready(state, task)
@@ -216,7 +216,7 @@ def arguments_ready(state: State, task: Task) -> None:
     if task.call.digest and not isinstance(kind, MethodSpec) and asks(state, task):
         return
     advance(state.stories, task, lifecycle.ARGUMENTS_READY)
-    if isinstance(kind, MethodSpec):
+    if type(kind) is MethodSpec:
         actor_calls.ready(state, task)
     else:
         enqueue(state, task)

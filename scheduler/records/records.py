@@ -388,12 +388,12 @@ class Function(Struct, eq=False, gc=False):
     @property
     def is_actor(self) -> bool:
         """Whether its calls create actors."""
-        return isinstance(self.spec.kind, ActorSpec)
+        return type(self.spec.kind) is ActorSpec
 
     @property
     def is_method(self) -> bool:
         """Whether its calls are calls of an actor."""
-        return isinstance(self.spec.kind, MethodSpec)
+        return type(self.spec.kind) is MethodSpec
 
 
 class Journaled(Struct, eq=False, gc=False):

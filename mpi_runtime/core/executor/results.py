@@ -103,7 +103,7 @@ class Results:
         except BaseException as error:
             self.failed(spec, call, start_us, error)
             return
-        if not isinstance(spec.kind, ActorSpec):
+        if type(spec.kind) is not ActorSpec:
             self._worked = True
         has_errors = call.digest and self._client.scopes.current().has_errors
         if self.ends_gang or has_errors:
