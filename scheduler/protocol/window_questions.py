@@ -101,7 +101,7 @@ class ErrorEntry(Struct):
     rank: int
     host: str
     trace: str
-    """The last traceback; empty: it is not shown here, or there is none."""
+    """The last traceback; empty if it is not shown here, or the error has none."""
 
 
 class NodeLoad(Struct):
@@ -320,7 +320,7 @@ SingleQuestion = SchedulerQuestion | HeadQuestion
 
 
 class Reply(Struct, array_like=True):
-    """What the window sends: an answer, or why there is none."""
+    """What the window sends: an answer, or why it has no answer."""
 
     problem: str
     value: msgspec.Raw
@@ -329,7 +329,7 @@ class Reply(Struct, array_like=True):
         """The answer.
 
         Raises:
-            LookupError: there is none, or it cannot be read.
+            LookupError: the job has no answer, or the answer cannot be read.
         """
         if self.problem:
             raise LookupError(self.problem)

@@ -352,7 +352,7 @@ class Function(Struct, eq=False, gc=False):
 
     @property
     def limit_us(self) -> int:
-        """The time limit of a call; 0: there is none."""
+        """The time limit of a call; 0: no limit."""
         return self.spec.time.limit_us if self.spec.time is not None else 0
 
     @property

@@ -26,7 +26,7 @@ def around(env: Mapping[str, str]) -> System | None:
 
 
 def named(name: str) -> System | None:
-    """Return the batch system of this name; None: there is none."""
+    """Return the batch system of this name, or None if no system has it."""
     return next((system for system in _ALL if name == system.NAME), None)
 
 

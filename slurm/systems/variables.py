@@ -68,7 +68,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def number(text: str | None) -> int | None:
-    """Read a number without a sign; None: there is none, or it does not fit into 64 bits."""
+    """Read a number without a sign. Return None for other text, and for numbers of more than 64 bits."""
     return int(text) if text and text.isdecimal() and len(text) < _DIGITS_MAX else None
 
 

@@ -105,7 +105,7 @@ class Commands:
                     self._paths.measured(command.name, known.result.end - known.result.start)
 
     def next_ready(self) -> Command | None:
-        """Take a command that may start; None: there is none now."""
+        """Take a command that may start now, or return None."""
         while True:
             if not self._ready:
                 self._ready.extend(self.graph.take_ready())
