@@ -39,6 +39,7 @@ from __future__ import annotations
 import faulthandler
 import math
 import os
+import signal
 import struct
 import sys
 import time
@@ -80,6 +81,8 @@ PASS_ON_S = 0.1
 """Time for the launcher to pass on printed lines before a rank ends the job: MPICH's may drop them then."""
 CLOSE_LIMIT_S = 10.0
 FINALIZE_LIMIT_S = 30.0
+DUMP_S = 0.2
+"""Time to print where a rank waits, before it ends for that."""
 
 _ME = struct.Struct(f"<i256s{NAME_BYTES}s")
 _BULK_TAG = 1
@@ -456,11 +459,10 @@ class MpiTransport:
             if self._finalise:
                 if self._yielded:
                     set_yields(True)  # Finalize waits for other ranks
-                # If a rank is killed in MPI_Finalize, MPICH keeps the others there, and Python cannot interrupt it. So
-                # this ends the process then, and prints where it waits.
-                faulthandler.dump_traceback_later(FINALIZE_LIMIT_S, exit=True)
+                _limit_finalize()
                 self._mpi.Finalize()
                 faulthandler.cancel_dump_traceback_later()
+                signal.setitimer(signal.ITIMER_REAL, 0)
             else:
                 self._comm.Free()
         except self.mpi_error as error:
@@ -476,6 +478,18 @@ class MpiTransport:
                     f"rank {self.rank} has waited {CLOSE_LIMIT_S:.0f} s for other ranks to {what}: "
                     "some have ended or hang"
                 )
+
+
+def _limit_finalize() -> None:
+    """Have this process print where it waits, and end, if MPI_Finalize takes too long.
+
+    If a rank is killed in MPI_Finalize, MPICH keeps the others there, and Python cannot interrupt it. A signal ends the
+    process, not an exit: when a rank exits, the launcher of MPICH 5.0.2 sometimes forgets to end the others.
+    """
+    faulthandler.dump_traceback_later(FINALIZE_LIMIT_S)
+    if not signal.getitimer(signal.ITIMER_REAL)[0]:  # a process that has less time keeps its limit
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, FINALIZE_LIMIT_S + DUMP_S)
 
 
 class Bulk:
