@@ -60,7 +60,11 @@ class Helper:
         self.total = 0
         """The gangs that it has had."""
         self.is_suspect = False
-        """Whether members of a gang have not reached it: its library may hang."""
+        """Whether members of a gang have ended without MPI_Finalize: its library may hang, or not hear the next ones.
+
+        OpenPMIx 5.0.11, about once in 100 times that members were killed in MPI_Init: it waited for no byte of the next
+        connection.
+        """
         self.is_closed = False
         self._asked: dict[int, Client] = {}
         self._number = 0

@@ -90,12 +90,12 @@ class Starts:
         self._helper, self._retired = None, []
 
     def _take_helper(self) -> Helper:
-        for helper in [one for one in self._retired if not one.gangs]:
-            self._retired.remove(helper)
-            helper.close()
         if self._helper is not None and (self._helper.is_suspect or self._helper.total >= GANGS_MAX):
             self._retired.append(self._helper)
             self._helper = None
+        for helper in [one for one in self._retired if not one.gangs]:
+            self._retired.remove(helper)
+            helper.close()
         if self._helper is None or self._helper.is_closed:
             known = self._library.pmix if self._library else ""
             self._helper = Helper(self._poller, self._fork_helper, self._directory(), known, self._on_found)

@@ -173,7 +173,7 @@ class PmixSide:
 
     def close(self) -> None:
         node = self._node
-        if node.is_ready and node.talks is None and not node.initialised.issuperset(node.ranks):
-            self._helper.is_suspect = True  # or a retry would wait for it in vain, too
+        if node.is_ready and node.talks is None and not node.finalized.issuperset(node.ranks):
+            self._helper.is_suspect = True
         with contextlib.suppress(OSError):
             self._helper.forget(node.name)

@@ -61,10 +61,9 @@ ENDS = {
 }
 
 
-@pytest.fixture(scope="module", params=["openmpi", "mpich"])
+@pytest.fixture(params=["openmpi", "mpich"])
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     driver = Driver(request.param, 3)
-    driver.run([0, 1, 2], "")  # the helpers belong to the module: no test has started them
     yield driver
     driver.close()
 
