@@ -66,6 +66,8 @@ def batch_parser() -> argparse.ArgumentParser:
     group.add_argument("--only", action="append", metavar="COMMAND", help=help_only)
     help_from = "run this command or array and its followers again, done or not; may be repeated"
     group.add_argument("--from", dest="begin", action="append", metavar="COMMAND", help=help_from)
+    help_keep = "what is done stays done, though its text, surroundings or input have changed since"
+    group.add_argument("--keep-done", action="store_true", help=help_keep)
     group.add_argument("--max-failures", type=int, metavar="COUNT", help="stop if more than this many fail; never")
     group = made.add_argument_group("where it runs")
     group.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="COUNT", help="how many ranks; 1")

@@ -19,6 +19,8 @@ class Selection(msgspec.Struct, frozen=True):
     """The only commands that run; None: all."""
     is_retry: bool = False
     """Whether failed commands run again, also if the batch is not finished."""
+    keeps_done: bool = False
+    """Whether a command that is done stays done, though it has changed since."""
 
 
 def select(

@@ -66,7 +66,7 @@ class Commands:
 
     def __init__(self, setting: Setting) -> None:
         """Begin without commands, or with those that this job had as a member."""
-        self.graph = Graph(setting.journal.settled_array)
+        self.graph = Graph(setting.journal.keys.settle_array)
         self.running = Running(setting.directory) if setting.place is None else setting.place.running
         self.sharing: Sharing | None = None
         """Other jobs on the batch; None: there are none, and all commands go to the scheduler of this job."""
@@ -259,7 +259,7 @@ class Commands:
             return False
         del self._given[name]
         self.running.cancel(ended.number)
-        self._journal.settled(name, ended.key, ended.number)
+        self._journal.keys.settle(name, ended.key, ended.number)
         return True
 
     def note_success(self, result: CommandResult) -> None:
@@ -311,7 +311,7 @@ class Commands:
                 self.running.withdraw(one)
             elif one is None and number and self.sharing is not None and self.sharing.coordinator.withdraw(number):
                 del self._given[name]
-                self.submit(self.graph.commands[name], self._journal.key_of(self.graph.commands[name])[0])
+                self.submit(self.graph.commands[name], self._journal.keys.find(self.graph.commands[name]).key)
 
     def resume(self, names: Sequence[str]) -> None:
         """Let paused commands start."""
