@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import mpi_runtime
-from mpi_runtime.batch.cli.options import VERBS, batch_parser, stated_nodes
+from mpi_runtime.batch.cli.options import VERBS, batch_parser, read_options, stated_nodes
 from mpi_runtime.batch.cli.part import Part, drain_s, selection_of
 from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX, Problem, is_refused
 from mpi_runtime.batch.file.options import OPTIONS, read_command
@@ -47,7 +47,7 @@ def batch(words: Sequence[str]) -> int:
         return perform(words)
     if words and not os.path.exists(words[0]) and (near := get_close_matches(words[0], VERBS, 1)):
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
-    options = batch_parser().parse_args(words)
+    options = read_options(words)
     check_ranks(options.ranks)
     if options.max_failures is not None and options.max_failures < 0:
         raise LaunchError(f"--max-failures must be 0 or more, not {options.max_failures}")

@@ -1,6 +1,7 @@
 """The options of `mpi-runtime batch FILE`, and the names of its verbs."""
 
 import argparse
+from collections.abc import Sequence
 
 from mpi_runtime.batch.file.options import OPTIONS
 from mpi_runtime.batch.file.parse import FORMS
@@ -38,6 +39,13 @@ def _add_nodes(parser: argparse._ArgumentGroup) -> None:  # pyright: ignore[repo
 def stated_nodes(options: argparse.Namespace) -> list[str]:
     """The options on the command line that state nodes."""
     return [f"--{name.replace('_', '-')}" for name in _STATED if getattr(options, name) is not None]
+
+
+def read_options(words: Sequence[str]) -> argparse.Namespace:
+    """Read a command line, which is kept as `words`."""
+    options = batch_parser().parse_args(words)
+    options.words = [*words]
+    return options
 
 
 def batch_parser() -> argparse.ArgumentParser:

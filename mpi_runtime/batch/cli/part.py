@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import math
+import shlex
 import sys
 import threading
 import time
@@ -27,7 +28,7 @@ from mpi_runtime.files.claim import JournalInUseError, TakenOverError
 from mpi_runtime.files.writing import is_full
 from mpi_runtime.show.live_picture import LivePicture
 from mpi_runtime.slurm.commands import SlurmError
-from mpi_runtime.slurm.walltime import before_walltime, end_time_at_start, lead_s, requeue
+from mpi_runtime.slurm.walltime import allocation, before_walltime, end_time_at_start, lead_s, requeue
 
 END_S = 20.0
 """Running commands are ended this long, and the longest grace, before the job's time is over: time for the journal."""
@@ -155,6 +156,7 @@ class Part:
                 is_packed=options.log_archive,
                 live=self._live,
                 failures_max=math.inf if options.max_failures is None else options.max_failures,
+                again=_again(options),
                 end_s=self._drain_at(),
                 place=place,
                 idle_s=options.idle_timeout if options.join else None,
@@ -210,6 +212,18 @@ class Part:
 def drain_s(groups: Sequence[Group]) -> float:
     """Return how long before the end of the job's time the batch begins to end."""
     return END_S + max((command.grace for group in groups for command in group.commands), default=0.0)
+
+
+def _again(options: argparse.Namespace) -> str:
+    """The line that runs again what has failed; empty: standard input cannot be read again."""
+    if options.file == "-":
+        return ""
+    words = [word for word in options.words if word not in ("--fresh", "--retry-failed")]
+    if allocation().system:
+        words = ["submit", "--batch", options.file, "...", "--", *(word for word in words if word != options.file)]
+    else:
+        words = ["batch", *words]
+    return shlex.join(["mpi-runtime", *words, "--retry-failed"])
 
 
 def _requeue() -> None:

@@ -12,7 +12,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.history.batch_history import Capacity, History, Planning
-from mpi_runtime.batch.history.graph import DONE, Graph
+from mpi_runtime.batch.history.graph import DONE, SKIPPED, Graph
 from mpi_runtime.batch.history.keys import Keys, Known, by_words
 from mpi_runtime.batch.history.results import shortened
 from mpi_runtime.show.numbers import plural
@@ -143,6 +143,25 @@ def _note_changed(found: Outlook, command: Command, known: Known, known_keys: se
     found.changed.append(command)
     if known.key in known_keys:
         found.moved.append(command.name)
+
+
+def skipped_in(history: History) -> int:
+    """How many commands of the last run do not run, because of a failure, a cancel or a stop."""
+    ends = {name: ended for name, ended in history.ends.items() if name not in history.began}
+    if history.finished is not None:
+        return sum(command.name not in ends for command in history.commands())
+    if "cancel" not in history.controls.values() and all(ended.result.is_success for ended in ends.values()):
+        return 0
+    graph = Graph()
+    graph.add(history.plan.values())
+    while ready := graph.take_ready():
+        for command in ready:
+            ended = ends.get(command.name)
+            if ended is not None:
+                graph.end(command.name, ended.result.is_success)
+            elif history.controls.get(command.name) == "cancel":
+                graph.cancelled(command.name)
+    return graph.counts[SKIPPED]
 
 
 def names_in_words(names: Sequence[str]) -> str:

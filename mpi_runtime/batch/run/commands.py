@@ -48,6 +48,8 @@ class Setting(msgspec.Struct, frozen=True):
     """The view of the state; None: a line from time to time instead."""
     failures_max: float = math.inf
     """One more failed command than this stops the batch."""
+    again: str = ""
+    """The line that runs what has failed again; empty: not known."""
     end_s: float | None = None
     """When this job starts nothing more, in seconds since 1970; None: not known."""
     place: Place | None = None
