@@ -3,10 +3,9 @@
 A name stands for a command or for all commands of an array. Arrays are nodes of the graph themselves, so that a
 thousand commands after a thousand others are two thousand arrows and not a million.
 
-`Paths` has the longest chain behind each command, so that long chains start first. The duration of a command is its
-`time_limit`, else the mean of its array, else the mean of all known durations. With `expect` it is the mean of its
-array, and before that is known what was expected. If nothing is known, each command counts as a second, so that the
-number of steps decides. Arrays are treated as a whole.
+`Paths` has the longest chain behind each command, so that long chains start first. The duration of a command is the
+mean of its array, before that is known its `expect` or its `time_limit`, else the mean of all known durations. If
+nothing is known, each command counts as a second, so that the number of steps decides. Arrays are treated as a whole.
 """
 
 from __future__ import annotations
@@ -245,6 +244,10 @@ class Paths:
         found = seconds / count if count else _NOTHING_KNOWN_S
         return found if first is None or first.time_limit is None else min(found, first.time_limit)
 
+    def is_measured(self, name: str) -> bool:
+        """Whether a command of the same array has ended."""
+        return self._owners.get(name, "") in self._measured
+
     def path_us(self, name: str) -> int:
         """How long a command and the longest chain after it take, in microseconds, rounded down to a power of two.
 
@@ -260,10 +263,10 @@ class Paths:
         """How long the commands of a group take; None if this is not known."""
         group = self._groups[name]
         first = group.commands[0] if group.commands else None
-        if first is not None and first.time_limit is not None and first.expect is None:
-            return first.time_limit
         count, seconds = self._measured.get(name, (0, 0.0))
-        return seconds / count if count else first.expect if first is not None else None
+        if count or first is None:
+            return seconds / count if count else None
+        return first.time_limit if first.expect is None else first.expect
 
     def _find(self) -> None:
         durations = {name: self.duration_s(name) for name in self._groups}

@@ -143,7 +143,8 @@ class Commands:
     def _work(self, command: Command, number: int, key: bytes) -> Work:
         name = command.name
         command = self._outputs.marked(command)
-        return work_of(command, number, key, self._paths.expected_s(name), self._paths.path_us(name))
+        paths = self._paths
+        return work_of(command, number, key, paths.expected_s(name), paths.path_us(name), paths.is_measured(name))
 
     def _start(self, command: Command, key: bytes, number: int, until_s: float = 0.0, attempt: int = 0) -> None:
         self._journal.began(command.name, number)
@@ -283,6 +284,13 @@ class Commands:
         for name in elsewhere:
             del self._given[name]
             self.graph.cancelled(name)
+
+    def note(self, names: Sequence[str], what: str) -> None:
+        """Cancel, pause or resume commands before any has started."""
+        self._journal.controlled(names, what)
+        self._journal.history.controls |= dict.fromkeys(names, what)
+        self.paused.difference_update(names)
+        self.paused.update(names if what == "pause" else ())
 
     def cancel(self, names: Sequence[str]) -> None:
         """End commands, or never start them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections import Counter
@@ -111,8 +112,9 @@ class BatchRun:
             self._stream = Stream(running.put, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
         with ctrl_c_as_event(running.put):
+            self._handle_requests(os.listdir(self._journal.path), is_first=not self._journal.is_successor)
             self._start_ready()
-            while self._handle_requests() or not self._is_over():
+            while self._handle_requests(self._journal.names) or not self._is_over():
                 self._look()
                 self._turn()
                 for event in running.take(0.0 if commands.has_ready() else TURN_S):
@@ -120,7 +122,7 @@ class BatchRun:
                 self._progress.show()
                 self._start_ready()
         self._turn()
-        self._progress.report()
+        self._progress.report(self.is_late or self.is_interrupted)
         return self._end_batch(was_open)
 
     def _end_batch(self, was_open: bool) -> int:
@@ -342,9 +344,11 @@ class BatchRun:
         """Start no further command, and end those that run, except these calls. Others continue without this job."""
         self._commands.stop(but, is_everywhere=not (self.is_late or self.is_interrupted))
 
-    def _handle_requests(self) -> bool:
-        """Do what users have requested since the last look; return whether there was anything."""
-        names = self._journal.names
+    def _handle_requests(self, names: list[str], is_first: bool = False) -> bool:
+        """Do what users have requested since the last look; return whether there was anything.
+
+        `names`: in the directory of the journal. `is_first`: nothing has started.
+        """
         if names is self._names_seen:
             return False
         self._names_seen = names
@@ -352,12 +356,12 @@ class BatchRun:
         for token, request in found:
             reply = Answer(False, "the request cannot be read: it is of another version")
             if request is not None:
-                reply = perform(self._commands, request)
-                if reply.is_done:
+                reply = perform(self._commands, request, is_first)
+                if reply.is_done or request.is_left:
                     self._say(f"requested: {request.verb} {' '.join(request.names)}".rstrip() + f": {reply.words}")
             self._journal.turn()
             with contextlib.suppress(OSError):  # the user sees that there is no answer
-                answer(self._journal.path, token, reply)
+                answer(self._journal.path, token, reply, request is not None and request.is_left)
         return bool(found)
 
     def _cancel_jobs(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from mpi_runtime.batch.history.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
-from mpi_runtime.batch.history.outlook import names_in_words
+from mpi_runtime.batch.history.outlook import names_in_words, skipped_in
 from mpi_runtime.batch.history.outputs import is_full, tail
 from mpi_runtime.batch.history.results import CommandResult, shortened
 from mpi_runtime.batch.run.commands import Setting
@@ -17,6 +17,7 @@ from mpi_runtime.show.numbers import plural, seconds
 
 PROGRESS_S = 10.0
 KINDS_SHOWN = 10
+NOT_RUN = "not run"
 
 
 class Progress:
@@ -48,11 +49,19 @@ class Progress:
         found = overview(self._setting.journal.history, now, True, self._graph.counts[SKIPPED])
         return in_lines(os.path.basename(self._setting.directory), found, "this process", now)
 
-    def _line(self) -> str:
-        counts = self._graph.counts
+    def _line(self, not_run: int = 0) -> str:
+        """The counts. Of the commands that the graph skips so many are left for the next run (`not_run`)."""
+        counts = {**self._graph.counts, NOT_RUN: not_run}
+        counts[SKIPPED] -= not_run
         parts = [f"{counts[DONE] - self.left_out} of {len(self._graph.commands)} done"]
         parts += [f"{self.done_before} of them before"] if self.done_before else []
-        words = ((FAILED, "failed"), (SKIPPED, "skipped"), (STARTED, "running or ready"), (WAITING, "waiting"))
+        words = (
+            (FAILED, "failed"),
+            (SKIPPED, "skipped"),
+            (NOT_RUN, "not run"),
+            (STARTED, "running or ready"),
+            (WAITING, "waiting"),
+        )
         parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
         parts += [f"{self.left_out} left out"] if self.left_out else []
         return f"{', '.join(parts)}; {seconds(time.monotonic() - self._begin_s)}"
@@ -75,9 +84,10 @@ class Progress:
                 "batch is finished: then the same line runs failed commands again, before that --retry-failed does"
             )
 
-    def report(self) -> None:
-        """Show how the run has ended."""
+    def report(self, is_cut: bool) -> None:
+        """Show how the run has ended; `is_cut`: what has not run is left for the next one."""
         say, directory = self._setting.say, self._setting.directory
+        not_run = max(0, self._graph.counts[SKIPPED] - skipped_in(self._setting.journal.history)) if is_cut else 0
         kinds: dict[str, list[CommandResult]] = {}
         for result in self.failures:
             kinds.setdefault(result.kind(), []).append(result)
@@ -95,7 +105,7 @@ class Progress:
         if self.failures and is_full(directory):
             say(f"--- the disk of {directory}/ is full: they may have failed for want of room")
         refused = f"; lines refused: {self.refused}" if self.refused else ""
-        say(f"{self._line()}, {seconds(self.cpu_time)} of CPU time{refused}; output in {directory}/")
+        say(f"{self._line(not_run)}, {seconds(self.cpu_time)} of CPU time{refused}; output in {directory}/")
 
     def _shown_failure(self, results: Sequence[CommandResult]) -> list[str]:
         """The lines about failures of one kind, with the end of the output of the first."""
