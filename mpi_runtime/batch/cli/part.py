@@ -15,8 +15,8 @@ import msgspec
 from mpi_runtime.batch.elastic import files
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection, select
-from mpi_runtime.batch.history import batch_history
-from mpi_runtime.batch.history.journal import BatchJournal
+from mpi_runtime.batch.history import batch_history, submitted
+from mpi_runtime.batch.history.journal import BatchJournal, is_next_of
 from mpi_runtime.batch.history.outlook import changes_in_words, names_in_words, outlook_of
 from mpi_runtime.batch.run.commands import Setting
 from mpi_runtime.batch.run.loop import BatchRun
@@ -30,6 +30,8 @@ from mpi_runtime.show.live_picture import LivePicture
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.walltime import allocation, before_walltime, end_time_at_start, lead_s, requeue
 
+SIBLING_S = 20.0
+"""How long a job waits until one that was submitted with it has recorded what their run is to do."""
 END_S = 20.0
 """Running commands are ended this long, and the longest grace, before the job's time is over: time for the journal."""
 
@@ -96,15 +98,16 @@ class Part:
         }  # fmt: skip
         wrong = [flag for flag, is_set in stated.items() if is_set]
         if wrong and not self._runs:
-            self._is_new = True
-            if not Path(self._directory, batch_history.FOLDER).is_dir() or not (
-                jobs := batch_history.jobs_of(self._directory)
-            ):
+            has_journal = Path(self._directory, batch_history.FOLDER).is_dir()
+            jobs = batch_history.jobs_of(self._directory) if has_journal else []
+            self._is_new = not jobs or not self._has_followed_its_flags()
+            if not jobs:
                 return None  # also if a job was killed on another host
-            raise LaunchError(
-                f"the batch in {self._directory} is in use by {jobs[0]}, and a job can join it only without "
-                f"{wrong[0]}: wait until it has ended, or name another directory"
-            )
+            if self._is_new:
+                raise LaunchError(
+                    f"the batch in {self._directory} is in use by {jobs[0]}, and a job can join it only without "
+                    f"{wrong[0]}: wait until it has ended, or name another directory"
+                )
         job = batch_history.used_by(self._directory)
         if not job and not self._runs:
             return None
@@ -116,6 +119,18 @@ class Part:
         run = MemberRun(self._directory, self._say, options.idle_timeout, self._drain_at())
         self._runs.append(run)
         return run.run()
+
+    def _has_followed_its_flags(self) -> bool:
+        """Whether flags that are for one run were followed: by an earlier life, or by a job submitted with this one."""
+        own = allocation()
+        if own.restarts:
+            return True
+        limit_s = time.monotonic() + SIBLING_S
+        while len(submitted.together(self._directory, own.job)) > 1 and time.monotonic() < limit_s:
+            if is_next_of((own.job, 0), batch_history.read_history(self._directory), self._directory):
+                return True
+            time.sleep(TURN_S)
+        return False
 
     def _run(self, place: Place | None) -> int:
         options = self._options

@@ -75,12 +75,12 @@ class BatchJournal:
                 self._claim = Claim(self.path, self.job)
             try:
                 self.history = batch_history.own_history(directory, is_fresh, file)
-                is_next = _is_next(self.life, self.history)
+                is_next = is_next_of(self.life, self.history, directory)
                 if role == batch_history.RUN and not is_new and (is_next or not is_fresh) and self._has_jobs():
                     role = batch_history.SUCCESSOR
                 self.continues = role == batch_history.SUCCESSOR or is_next
-                """Whether this job does what the last run was to do: in its place, or because Slurm requeued its job.
-                Otherwise its command line says what it does."""
+                """Whether this job does what the last run was to do: in its place, or because its job was requeued or
+                submitted together with it. Otherwise its command line says what it does."""
                 self.is_late = role == batch_history.RUN and _is_late(self.life[0], self.history, directory)
                 """Whether the job was submitted for a batch that is finished, so that it has nothing to do."""
                 if is_fresh and not (self.continues or self.is_late):
@@ -241,10 +241,15 @@ def _unusable(path: Path, error: OSError) -> JournalError:
     )
 
 
-def _is_next(life: tuple[str, int], history: batch_history.History) -> bool:
-    """Whether a job was requeued after it has begun a run that was not finished."""
+def is_next_of(life: tuple[str, int], history: batch_history.History, directory: str) -> bool:
+    """Whether a job does what the last run was to do, which is not finished.
+
+    It has begun that run and was requeued, or was submitted in one line with the job that has begun it.
+    """
     job, restarts = history.life
-    return bool(job) and history.is_open and life[0] == job and life[1] > restarts
+    if not job or not history.is_open:
+        return False
+    return life[1] > restarts if life[0] == job else job in submitted.together(directory, life[0])
 
 
 def _is_late(job: str, history: batch_history.History, directory: str) -> bool:
