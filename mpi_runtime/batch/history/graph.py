@@ -18,6 +18,8 @@ from mpi_runtime.batch.file.parse import Group
 
 WAITING, STARTED, DONE, FAILED, SKIPPED = "waiting", "started", "done", "failed", "skipped"
 
+WRONG_SHOWN = 3
+"""How many unknown names are shown of an array whose commands come after different ones."""
 NAMES_MAX = 1000
 """How many names are searched for the one that was meant."""
 
@@ -62,9 +64,10 @@ class Graph:
                 self._followers[group.name] = []
             self.counts[WAITING] += len(group.commands)
         for group in groups:
-            open_names = [name for name in group.after if not self.outcomes[name]]
-            is_broken = any(self.outcomes[name] in (FAILED, SKIPPED) for name in group.after)
+            open_names, is_broken = self._before(() if group.is_element_wise else group.after)
             for command in group.commands:
+                if group.is_element_wise:
+                    open_names, is_broken = self._before(command.after)
                 self._waits_for[command.name] = len(open_names)
                 for name in open_names:
                     self._followers[name].append(command.name)
@@ -75,6 +78,11 @@ class Graph:
                         self._ended(name, outcome)
         if self.is_stopped:
             self.stop()
+
+    def _before(self, after: Sequence[str]) -> tuple[list[str], bool]:
+        """Those of these names that have not ended, and whether one of the others keeps what follows from running."""
+        is_broken = any(self.outcomes[name] in (FAILED, SKIPPED) for name in after)
+        return [name for name in after if not self.outcomes[name]], is_broken
 
     def take_ready(self) -> list[Command]:
         """Take the commands that may start. They count as started."""
@@ -159,12 +167,10 @@ def wrong_names(groups: Sequence[Group], graph: Graph | None = None) -> list[Pro
     known = [*owners, *before][:NAMES_MAX]
     wrong_arrays = {group.name for group in groups if group.is_wrong and group.is_array}
     for group in groups:
-        problems += [
-            Problem(*group.after_place, unknown("command or array", name, known))
-            for name in group.after
-            if name not in owners and name not in before
-            if name.rpartition(".")[0] not in wrong_arrays
-        ]
+        wrong = [name for name in group.after if name not in owners and name not in before]
+        wrong = [name for name in wrong if name.rpartition(".")[0] not in wrong_arrays]
+        shown = wrong[:WRONG_SHOWN] if group.is_element_wise else wrong
+        problems += [Problem(*group.after_place, unknown("command or array", name, known)) for name in shown]
     return problems + _cycles(groups, owners)
 
 

@@ -318,7 +318,8 @@ def test_a_requeued_job_continues_its_run_and_one_that_starts_late_has_nothing_t
                 made.plan(planned(1, 1, life=made.life))
         return found
 
-    submitted.note(str(tmp_path), ["7", "8"])
+    submitted.note(str(tmp_path), ["7"])
+    submitted.note(str(tmp_path), ["8"])
     assert life("7", 0) == (False, False)
     assert life("7", 0) == (False, False), "its script has a second line"
     assert life("7", 1, is_fresh=True) == (True, False)
