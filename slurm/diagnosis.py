@@ -175,6 +175,15 @@ def cannot_start(one: Seen, ranks_here: int) -> Finding | None:
     return found[0] if found else None
 
 
+def apart(host: str, places: Sequence[str]) -> Finding:
+    """Name the directories that the ranks of a host do not share."""
+    return Finding(
+        f"on {host} each rank has a {' and a '.join(places)} of its own, as in a container for each: MPI cannot start",
+        "one container for all ranks of a host, or containers with the directories of the host: apptainer exec --bind "
+        "/dev/shm --bind /tmp, without --contain; docker run --ipc=host -v /tmp:/tmp",
+    )
+
+
 def slow_network(host: str, other: str, latency_s: float) -> Finding | None:
     """Return a note if a small message between two hosts takes longer than `SLOW_S`."""
     if latency_s < SLOW_S:

@@ -29,6 +29,10 @@ from mpi_runtime.slurm.script import WARN_S
 _SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
 EARLY_S = 65.0
 """How many seconds too early Slurm may announce the end: it checks every 30 s."""
+ASK_S = 60.0
+"""Seconds between questions for the end while a callback waits for it: somebody may have changed it. Near the end they
+are a quarter of what is left, at least `ASK_MIN_S`."""
+ASK_MIN_S = 5.0
 _START_LIMIT_S = 10.0
 """Seconds to wait for an answer at the start of a program. Without an answer the end is not known."""
 
@@ -49,7 +53,8 @@ def end_time() -> float | None:
     Asks the batch system (Slurm, PBS or LSF), because the time may have been changed. Without an answer the end that
     was known at the start counts.
     """
-    return _asked(allocation(), LIMIT_S)
+    own = allocation()
+    return _asked(own, LIMIT_S, own.end_s)
 
 
 def end_time_at_start() -> float | None:
@@ -59,7 +64,7 @@ def end_time_at_start() -> float | None:
     then.
     """
     own = allocation()
-    return own.end_s if own.end_s is not None and own.end_s > time.time() else _asked(own, _START_LIMIT_S)
+    return own.end_s if own.end_s is not None and own.end_s > time.time() else _asked(own, _START_LIMIT_S, own.end_s)
 
 
 def lead_s(wanted_s: float, end_s: float | None) -> float:
@@ -67,15 +72,16 @@ def lead_s(wanted_s: float, end_s: float | None) -> float:
     return wanted_s if end_s is None else min(wanted_s, max(0.0, end_s - time.time()) / 2)
 
 
-def _asked(own: Allocation, limit_s: float) -> float | None:
+def _asked(own: Allocation, limit_s: float, known_s: float | None) -> float | None:
+    """Ask for the end; without an answer it is the known one."""
     if (asked := end_of_time.question(own)) is None:
-        return own.end_s
+        return known_s
     command, read = asked
     try:
         found = read(call(command, limit_s=limit_s), time.time())
     except SlurmError:
         found = None
-    return own.end_s if found is None else found
+    return known_s if found is None else found
 
 
 def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
@@ -136,6 +142,10 @@ class _Watch:
         """The signal handlers before ours."""
         self._announced_s = 0.0
         """How many seconds before the end SIGUSR1 was requested, if it arrived too early."""
+        self._end_s: float | None = None
+        """The end of the job's time, as of the last question; None: not known."""
+        self._ask_s = 0.0
+        """When it is asked for again, by the monotonic clock."""
 
     def add(self, seconds: float, callback: Callable[[], object]) -> None:
         self._callbacks.append((seconds, callback))
@@ -162,44 +172,54 @@ class _Watch:
             previous(number, frame)
 
     def _work(self) -> None:
-        end: float | None = None
+        self._ask_s = 0.0
         while True:
-            if self._callbacks and end is None:
-                end = end_time()
+            if self._callbacks and time.monotonic() >= self._ask_s:
+                self._ask()
             number = 0
             with contextlib.suppress(queue.Empty):
-                number = self._news.get(timeout=self._pause(end))
+                number = self._news.get(timeout=self._pause())
             if signal.getsignal(signal.SIGUSR1) != self._on_signal:
                 return  # the process has become a worker
             if number == signal.SIGUSR1:
-                end = end_time()  # a preemption makes it earlier
-                self._announce(end)
+                self._ask()  # a preemption makes it earlier
+                self._announce()
             elif number:
                 self._call(self._callbacks)
-            elif end is not None and self._pause(end) == 0:
-                end = end_time()  # it may have been extended
-                left_s = end - time.time() if end is not None else -1.0
+            elif self._due_in_s() == 0:
+                self._ask()  # it may have been extended
+                left_s = self._end_s - time.time() if self._end_s is not None else -1.0
                 self._call([one for one in self._callbacks if self._lead_s(one) >= left_s])
             if number == signal.SIGTERM:
                 signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+    def _ask(self) -> None:
+        self._end_s = _asked(allocation(), LIMIT_S, self._end_s if self._end_s is not None else allocation().end_s)
+        quarter_s = (self._end_s - time.time()) / 4 if self._end_s is not None else ASK_S
+        self._ask_s = time.monotonic() + min(ASK_S, max(ASK_MIN_S, quarter_s))
 
     def _lead_s(self, callback: tuple[float, Callable[[], object]]) -> float:
         """How many seconds before the end the callback is due."""
         return max(callback[0], self._announced_s)
 
-    def _announce(self, end: float | None) -> None:
+    def _announce(self) -> None:
         """Handle SIGUSR1: call the callbacks that need not wait for the known end."""
         asked = environment().get(WARN_S, "")
         self._announced_s = float(asked) if asked.isdecimal() else 0.0
-        left_s = end - time.time() if end is not None else 0.0
+        left_s = self._end_s - time.time() if self._end_s is not None else 0.0
         self._call([one for one in self._callbacks if not 0 < self._lead_s(one) < left_s < self._lead_s(one) + EARLY_S])
 
-    def _pause(self, end: float | None) -> float | None:
-        """Seconds until the next callback is due; None: no limit."""
-        if end is None or not self._callbacks:
-            return None
-        first = max(map(self._lead_s, self._callbacks))
-        return min(max(0.0, end - first - time.time()), threading.TIMEOUT_MAX)
+    def _due_in_s(self) -> float:
+        """Seconds until the next callback is due, as far as is known."""
+        if self._end_s is None or not self._callbacks:
+            return math.inf
+        return max(0.0, self._end_s - max(map(self._lead_s, self._callbacks)) - time.time())
+
+    def _pause(self) -> float | None:
+        """Seconds until there is something to do; None: until something happens."""
+        asks = bool(self._callbacks) and end_of_time.question(allocation()) is not None
+        pause_s = min(self._due_in_s(), max(0.0, self._ask_s - time.monotonic()) if asks else math.inf)
+        return None if pause_s == math.inf else min(pause_s, threading.TIMEOUT_MAX)
 
     def _call(self, due: list[tuple[float, Callable[[], object]]]) -> None:
         """Call these callbacks, the earliest first."""

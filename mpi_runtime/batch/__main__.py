@@ -3,14 +3,14 @@
 import sys
 
 from mpi_runtime.batch.cli.main import run_batch
-from mpi_runtime.batch.cli.options import batch_parser
+from mpi_runtime.batch.cli.options import read_options
 from mpi_runtime.errors import JournalError, LaunchError
 
 
 def main() -> None:
     """Run the batch and exit."""
     try:
-        sys.exit(run_batch(batch_parser().parse_args()))
+        sys.exit(run_batch(read_options(sys.argv[1:])))
     except (JournalError, LaunchError) as error:
         print(f"mpi-runtime batch: {error}", file=sys.stderr)
         sys.exit(2)

@@ -21,6 +21,7 @@ import msgspec
 from mpi_runtime import config
 from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.cli import gpus
+from mpi_runtime.cli.own_places import own_places
 from mpi_runtime.core.agent.gpus import Finder, Gpus
 from mpi_runtime.core.host import launchers, machine
 from mpi_runtime.core.host.launch import Launch, detect
@@ -35,7 +36,7 @@ from mpi_runtime.show.numbers import seconds
 from mpi_runtime.slurm import jobs
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 from mpi_runtime.slurm.commands import SlurmError, call
-from mpi_runtime.slurm.diagnosis import Finding, Seen, cannot_start, diagnose, expected_nodes, slow_network
+from mpi_runtime.slurm.diagnosis import Finding, Seen, apart, cannot_start, diagnose, expected_nodes, slow_network
 from mpi_runtime.slurm.walltime import end_time
 
 PINGS = 200
@@ -83,7 +84,10 @@ def doctor(words: Sequence[str]) -> int:
         return _report(launch, [_look(0, own, found)], own, "no MPI is used", {}, asked.json)
     mine = _look(launch.rank or 0, own, found)
     ranks_here, number_here = _neighbours(env)
-    if finding := cannot_start(mine, ranks_here):
+    finding = cannot_start(mine, ranks_here)
+    if finding is None and (places := own_places(ranks_here)):
+        finding = apart(mine.host, places)
+    if finding is not None:
         return _refuse(number_here == 0, f"{finding.what}\n  fix: {finding.cure}")
     try:
         library = mpi.library_version().splitlines()[0].split(",")[0]

@@ -27,7 +27,8 @@ from mpi_runtime.scheduler.protocol.ids import digest
 FORMAT = 1
 MAGIC = b"mpi_runtime journal\n"
 SUFFIX = ".journal"
-BODY_BYTES_MAX = 1 << 30
+BODY_BYTES_MAX = (1 << 32) - 1
+"""The most that the length of a record can state. Until 0.1.0 a reader took a record of more than 1 GiB for damage."""
 _MARK = b"\xa7\x1e"
 _HASH_BYTES = 8
 _LENGTH = struct.Struct("<I")
@@ -76,8 +77,14 @@ def header() -> bytes:
 
 
 def frame(body: object) -> bytes:
-    """Return a record as bytes. Other files of this package have records of this form too, with bodies of their own."""
+    """Return a record as bytes. Other files of this package have records of this form too, with bodies of their own.
+
+    Raises:
+        ValueError: it is too large.
+    """
     data = _encoder.encode(body)
+    if len(data) > BODY_BYTES_MAX:
+        raise ValueError(f"a record of a journal has at most {BODY_BYTES_MAX} bytes, not {len(data)}")
     length = _LENGTH.pack(len(data))
     return _MARK + length + digest(length + data, _HASH_BYTES) + data
 
@@ -126,7 +133,7 @@ def _read_one(file: BinaryIO, bodies: msgspec.msgpack.Decoder[T]) -> tuple[T | N
     if len(start) < _HEAD.size:
         return None, len(start)
     mark, length, expected = _HEAD.unpack(start)
-    if mark != _MARK or length > BODY_BYTES_MAX:
+    if mark != _MARK:
         return None, len(start)
     data = file.read(length)
     if len(data) < length or digest(start[2:6] + data, _HASH_BYTES) != expected:

@@ -52,8 +52,9 @@ def estimate(samples: Sequence[tuple[float, float]], open_calls: int) -> Estimat
 def rest_s(each_s: float, running_s: Sequence[float], waiting: int) -> float:
     """How long the rest takes, if each part takes `each_s`, and as many run at a time as now.
 
+    A part that has outlasted this by some time is given as much again: how long it takes is not known.
     `running_s`: how long each of those that run has run; at least one. `waiting` parts have not begun.
     """
-    left_s = sorted(max(0.0, each_s - ran_s) for ran_s in running_s)
+    left_s = sorted(abs(each_s - ran_s) for ran_s in running_s)
     rounds, more = divmod(waiting, len(left_s))
     return rounds * each_s + (left_s[more - 1] + each_s if more else left_s[-1])

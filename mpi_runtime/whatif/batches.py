@@ -145,11 +145,12 @@ class Batch:
         groups: dict[str, float] = {}
         while ready := graph.take_ready():
             for command in ready:
-                before = [ends.get(name, groups.get(name, 0.0)) for name in owners[command.name].after]
+                owner = owners[command.name]
+                after = command.after if owner.is_element_wise else owner.after
+                before = [ends.get(name, groups.get(name, 0.0)) for name in after]
                 begin_s = max(before, default=0.0)
                 ends[command.name] = end_s = begin_s + self.durations[command.name]
-                group = owners[command.name].name
-                groups[group] = max(groups.get(group, 0.0), end_s)
+                groups[owner.name] = max(groups.get(owner.name, 0.0), end_s)
             for command in ready:
                 graph.end(command.name, True)
         return max(ends.values(), default=0.0)

@@ -71,7 +71,7 @@ def fail_call(state: State, actor: Actor, task: Task) -> None:
 
 def died_message(state: State, actor: Actor, task: Task) -> str:
     """The message for callers of a dead actor."""
-    started = "It may have been running." if task.executor is not None else "It was not started."
+    started = "This call may have been running." if task.executor is not None else "This call was not started."
     cause, line, traceback = (actor.cause or "is ending").partition("\n")
     before = so_far(state.stories.of(actor.id, "actor", besides=actor.cause))
     return f"{task.function.spec.name} was called, but {actor} {cause}. {started}{before}{line}{traceback}"

@@ -53,10 +53,13 @@ def start(state: State) -> str:
 def totals(state: State, took_us: int) -> str:
     """Return the totals of the job in one line."""
     cpu_s = took_us / 1e6 * sum(node.total.cpu for node in state.nodes.values()) / UNIT
-    ends = f"{state.failed - state.cancelled} failed, {state.cancelled} cancelled, {state.retried} run again"
+    failed = state.failed - state.cancelled
+    counts = ((failed, "failed"), (state.cancelled, "cancelled"), (state.retried, "run again"))
+    ends = ", ".join(f"{count} {what}" for count, what in counts if count)
+    restarted = f" ({state.restarted} restarted)" if state.restarted else ""
     parts = [
-        f"{counted(state.finished + state.failed, 'call')} ended ({ends})",
-        f"{counted(state.totals.actors, 'actor')} created ({state.restarted} restarted)",
+        f"{counted(state.finished + state.failed, 'call')} ended" + (f" ({ends})" if ends else ""),
+        f"{counted(state.totals.actors, 'actor')} created{restarted}",
         f"{gib(state.totals.put_bytes)} put",
         f"durations of calls add up to {state.totals.busy_us / 1e6:.1f} s, the time of all CPUs to {cpu_s:.1f} s",
     ]

@@ -128,7 +128,7 @@ def test_signals_of_users_reach_the_program_and_do_not_end_its_script(slurm: Clu
     slurm.run("scancel", "--batch", "--signal=INT", app)
     ended = slurm.wait(batch).expect("FAILED", "130:0")
     assert "interrupted: ending what runs" in ended.stdout
-    assert "0 of 1 done, 1 skipped" in ended.stdout
+    assert "0 of 1 done, 1 not run" in ended.stdout
     assert ended.facts["Restarts"] == "0", "its user has ended it"
     assert "tasks continue" in slurm.wait(app).expect("FAILED", "130:0").stdout
 
@@ -141,7 +141,7 @@ def test_a_job_is_not_queued_again_for_what_no_such_job_can_do(slurm: Cluster) -
     job = slurm.run("mpi-runtime", *words, cwd=folder).stdout.strip()
     ended = slurm.wait(job)
     assert "have a longer job, or shorter limits" in ended.stdout, ended.stdout
-    assert "1 of 2 done, 1 skipped" in ended.stdout
+    assert "1 of 2 done, 1 not run" in ended.stdout
     assert slurm.facts(job)["Restarts"] == "0"
 
 

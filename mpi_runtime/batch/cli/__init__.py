@@ -1,6 +1,7 @@
 """The verb `batch` and the verbs below it.
 
-- `main.py`: runs the commands of a file
+- `main.py`: runs the commands of a file, or starts the ranks that do
+- `part.py`: the part of a job in a batch
 - `options.py`: its options, and the table of its verbs
 - `check.py`: `--check`: what can never run, on which nodes
 - `control.py`: the verbs of a batch; those that change one that runs, `batch wait`, `batch list`

@@ -14,6 +14,9 @@ import mpi_runtime
 from mpi_runtime.batch.cli.options import stated_nodes
 from mpi_runtime.batch.file.entries import Problem, is_refused
 from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.file.selection import Selection
+from mpi_runtime.batch.history.batch_history import History
+from mpi_runtime.batch.history.outlook import Outlook, changes_in_words, outlook_of
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
 from mpi_runtime.batch.show.overview import described
 from mpi_runtime.config import environment
@@ -27,11 +30,22 @@ _NODES = "--nodes N --cpus-per-node N --gpus-per-node N --memory-per-node SIZE, 
 
 
 def check(
-    options: argparse.Namespace, groups: Sequence[Group], found: Sequence[Problem], drain_s: float
+    options: argparse.Namespace,
+    groups: Sequence[Group],
+    found: Sequence[Problem],
+    drain_s: float,
+    history: History,
+    selection: Selection,
 ) -> list[Problem]:
     """Show what would run, and return what cannot. Starts no command.
 
-    `found`: notes and problems so far. `drain_s`: how long before the end of a job's time commands must have ended.
+    Args:
+        options: of the command line.
+        groups: of the batch.
+        found: notes and problems so far.
+        drain_s: how long before the end of a job's time commands must have ended.
+        history: of earlier runs.
+        selection: of the commands.
     """
     request = _request(options)
     problems: list[Problem] = []
@@ -48,16 +62,32 @@ def check(
         if not from_environment(environment()).system:
             problems = [msgspec.structs.replace(one, is_note=True) for one in problems]
     both = sorted([*found, *problems])
+    outlook = Outlook() if is_refused(both) else outlook_of(groups, history, selection)
     if options.json:
-        print_json({"groups": [_facts(group) for group in groups], "problems": both})
+        print_json({"groups": [_facts(group) for group in groups], "problems": both, "commands": _counts(outlook)})
     if is_refused(both) or options.json:
         return both if is_refused(both) else []
     for note in both:
         print(note.shown(options.file), file=sys.stderr)
     if problems:
         print(f"mpi-runtime batch: this host was checked; for the nodes of a job add {_NODES}", file=sys.stderr)
-    print("\n".join(described(groups)))
+    lines = described(groups)
+    if history.ends:
+        lines[-1] += f": {outlook.in_words()}"
+        lines += changes_in_words(outlook, history, selection.keeps_done)
+    print("\n".join(lines))
     return []
+
+
+def _counts(found: Outlook) -> dict[str, object]:
+    return {
+        "done": found.done,
+        "changed": [one.name for one in found.changed],
+        "after_changed": found.after_changed,
+        "named": found.named,
+        "failed": found.failed,
+        "new": found.new,
+    }
 
 
 def _facts(group: Group) -> dict[str, object]:

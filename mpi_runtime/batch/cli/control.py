@@ -12,7 +12,9 @@ from mpi_runtime.batch.cli.views import directory_of, facts, name_of, print_log,
 from mpi_runtime.batch.file.parse import FORMS, form_of, read_text
 from mpi_runtime.batch.history import submitted
 from mpi_runtime.batch.history.batch_history import FOLDER, damage_in_words, jobs_of, planned_history, read_history
-from mpi_runtime.batch.history.requests import Request, send
+from mpi_runtime.batch.history.graph import Graph
+from mpi_runtime.batch.history.requests import Request, leave, send
+from mpi_runtime.batch.run.control import expanded
 from mpi_runtime.batch.show.overview import overview
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.show.command_line import add_json, print_json
@@ -66,12 +68,18 @@ def control_parser() -> argparse.ArgumentParser:
 
 def _send(directory: str, chosen: argparse.Namespace) -> int:
     jobs = jobs_of(directory)
+    awaited = None
     if not jobs:
-        read_history(directory)  # a journal that cannot be read does not show its jobs
-        raise LaunchError(
-            f"no job runs the batch {name_of(directory)}: {chosen.verb} is for one that runs. "
-            f"`mpi-runtime batch status {chosen.name}` shows its state"
-        )
+        history, awaited = read_history(directory), submitted.awaited(directory)
+        if awaited is None and not history.is_open:
+            raise LaunchError(
+                f"no job runs the batch {name_of(directory)}, and nothing is left of it: {chosen.verb} is for one that "
+                f"runs or will continue. `mpi-runtime batch status {chosen.name}` shows its state"
+            )
+        graph = Graph()
+        graph.add(history.plan.values())
+        if history.is_planned and chosen.verb != "add" and (wrong := expanded(graph, tuple(chosen.commands))[1]):
+            raise LaunchError(wrong)
     if chosen.verb == "add":
         text, folder = read_text(chosen.file), os.path.dirname(os.path.abspath(chosen.file))
         request = Request("add", text=text, form=chosen.form or form_of(chosen.file), folder=folder, file=chosen.file)
@@ -79,6 +87,11 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
         request = Request(chosen.verb, tuple(chosen.commands), getattr(chosen, "to", 0))
     folder = Path(directory, FOLDER)
     try:
+        if not jobs:
+            leave(folder, request)
+            when = f"when {str(awaited).splitlines()[0]} starts" if awaited else "when the same line continues it"
+            print(f"no job runs the batch {name_of(directory)} now: this is done {when}, before anything else")
+            return 0
         answer = send(folder, request)
     except OSError as error:
         raise LaunchError(

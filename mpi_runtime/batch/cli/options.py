@@ -1,6 +1,7 @@
 """The options of `mpi-runtime batch FILE`, and the names of its verbs."""
 
 import argparse
+from collections.abc import Sequence
 
 from mpi_runtime.batch.file.options import OPTIONS
 from mpi_runtime.batch.file.parse import FORMS
@@ -40,6 +41,13 @@ def stated_nodes(options: argparse.Namespace) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in _STATED if getattr(options, name) is not None]
 
 
+def read_options(words: Sequence[str]) -> argparse.Namespace:
+    """Read a command line, which is kept as `words`."""
+    options = batch_parser().parse_args(words)
+    options.words = [*words]
+    return options
+
+
 def batch_parser() -> argparse.ArgumentParser:
     """The options of a run, with the verbs in its help."""
     verbs = [f"  {name + ' NAME' * (name != 'list'):14} {what}" for name, what in VERBS.items()]
@@ -66,6 +74,8 @@ def batch_parser() -> argparse.ArgumentParser:
     group.add_argument("--only", action="append", metavar="COMMAND", help=help_only)
     help_from = "run this command or array and its followers again, done or not; may be repeated"
     group.add_argument("--from", dest="begin", action="append", metavar="COMMAND", help=help_from)
+    help_keep = "what is done stays done, though its text, surroundings or input have changed since"
+    group.add_argument("--keep-done", action="store_true", help=help_keep)
     group.add_argument("--max-failures", type=int, metavar="COUNT", help="stop if more than this many fail; never")
     group = made.add_argument_group("where it runs")
     group.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="COUNT", help="how many ranks; 1")

@@ -87,7 +87,8 @@ def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, obj
         "used_by": ", ".join(jobs),
         "total": found.total,
         "done": found.done,
-        "waiting": found.waiting,
+        "waiting": found.waiting + found.skipped,
+        "skipped": found.skipped,
         "failed": [
             {"name": one.name, "ending": one.ending(), "host": one.host, "output": one.stdout} for one in failed
         ],

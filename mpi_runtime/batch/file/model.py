@@ -60,7 +60,7 @@ class Asked(Demand, frozen=True, kw_only=True, omit_defaults=True):
     time_limit: float | None = None
     """Seconds until it gets SIGTERM."""
     expect: float | None = None
-    """Seconds that it takes, as assumed until this is known. None: its `time_limit`, if it has one."""
+    """Seconds that it takes, as assumed until commands like it have ended. None: its `time_limit`, if it has one."""
     grace: float = 5.0
     """Seconds between SIGTERM and SIGKILL."""
     priority: int = 0
@@ -151,7 +151,7 @@ def call_options(asked: Asked, path_us: int = 0) -> dict[str, Any]:
         "_account": (asked.group, asked.group_weight, asked.group_limit) if asked.group else None,
         "_path_us": path_us,
         "_alternatives": tuple(one.request() for one in asked.alternatives[1:]),
-        "expect": asked.expect,
+        "expect": asked.limit_s() if asked.expect is None else asked.expect,  # until commands like it have ended
     }
 
 

@@ -78,6 +78,16 @@ def rows(path: str | Path) -> list[Row]:
     return [*_csv_rows(path, csv.DictReader(file, strict=True))]
 
 
+def repeated(count: int) -> list[Row]:
+    """Rows without parameters, this many.
+
+    Raises:
+        ValueError: there are more than a batch can have commands.
+    """
+    _check_number(count)
+    return [{} for _ in range(count)]
+
+
 def combined(parts: Iterable[list[Row]]) -> list[Row]:
     """Each row of one part with each row of the others.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,17 @@ from mpi_runtime.batch.file.entries import (
     unknown,
 )
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.file.options import OPTIONS, file_names, read_command
-from mpi_runtime.batch.file.parameters import Row, combined, product, rows, zipped
-from mpi_runtime.batch.file.text import BUILT_IN, word_of_bash
+from mpi_runtime.batch.file.options import OPTIONS, count, file_names, read_command
+from mpi_runtime.batch.file.parameters import Row, combined, product, repeated, rows, zipped
+from mpi_runtime.batch.file.text import BUILT_IN, fill, in_text, names_in, plain, word_of_bash
 from mpi_runtime.errors import LaunchError
 
 LINES, TOML, JSON = "lines", "toml", "json"
 FORMS = (LINES, TOML, JSON)
 _QUOTED = re.compile(r"""(["'])\{(\w+)\}\1""")
-_ARRAY = ("product", "zip", "rows")
+_ARRAY = ("product", "zip", "rows", "repeat")
+_INDEX = "index"
+"""The placeholder of the number of a command in its array."""
 _KEYS = ("command", *OPTIONS, *_ARRAY)
 
 
@@ -54,6 +56,8 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     is_array: bool = False
     is_wrong: bool = False
     """Whether it has a problem, so that its commands are not known."""
+    is_element_wise: bool = False
+    """Whether its commands come after different ones: then `after` has all of these names."""
 
 
 def form_of(path: str) -> str:
@@ -149,10 +153,22 @@ def read_entry(
     options = {name: value for name, value in {**defaults, **entry.content}.items() if name in OPTIONS}
     name = options.setdefault("name", entry.default_name)
     is_array = any(key in entry.content for key in _ARRAY)
+    used = _names_used([text, *(value for key, value in options.items() if key != "after")]) if is_array else set()
+    in_after = _names_used([options.get("after")]) if is_array else set()
+    if in_after and found and not wrong_rows and (missing := in_after - found[0].keys() - {_INDEX}):
+        names = [*found[0], _INDEX]
+        problems += [entry.problem("after", unknown("placeholder", name, names)) for name in sorted(missing)]
+        found = []
     commands = []
     for number, row in enumerate(found):
+        values: Row = {_INDEX: number, **row}
         own = {**options, "name": f"{name}.{number}"} if is_array and isinstance(name, str) else options
-        command, wrong = read_command(text, own, row)
+        if in_after:
+            own["after"] = _filled(options["after"], {key: in_text(value) for key, value in values.items()})
+            values = {key: value for key, value in values.items() if key not in in_after or key in used}
+        if _INDEX not in used and _INDEX not in row:
+            values.pop(_INDEX, None)
+        command, wrong = read_command(text, own, values if is_array else row)
         problems += [entry.problem(key, message) for key, message in wrong]
         if command is None:
             break  # the others have the same options
@@ -164,10 +180,33 @@ def read_entry(
         if name in (*BUILT_IN, *(name for row in found[:1] for name in row))
     ]
     after = commands[0].after if commands else _names_after(options) if problems else ()
+    if in_after:
+        after = tuple(dict.fromkeys(name for command in commands for name in command.after))
     after_place = entry.places.get("after", entry.place) if after else NOWHERE
     if problems:  # the graph is checked all the same
         return Group(str(name), (), after, entry.place, after_place, is_array, is_wrong=True), problems + notes
-    return Group(str(name), tuple(commands), after, entry.place, after_place, is_array), notes
+    made = Group(str(name), tuple(commands), after, entry.place, after_place, is_array, is_element_wise=bool(in_after))
+    return made, notes
+
+
+def _names_used(values: Iterable[object]) -> set[str]:
+    """The placeholders of these texts, and of those in lists and tables among them."""
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value, str):
+            found |= names_in(value)
+        elif isinstance(value, (list, tuple)):
+            found |= _names_used(value)
+        elif isinstance(value, Mapping):
+            found |= _names_used(value.values())
+    return found
+
+
+def _filled(after: object, values: Mapping[str, str]) -> object:
+    """The names in `after` of one command of an array."""
+    if isinstance(after, (list, tuple)):
+        return [_filled(one, values) for one in after]
+    return fill(after, values, plain) if isinstance(after, str) else after
 
 
 def _names_after(options: Mapping[str, object]) -> tuple[str, ...]:
@@ -199,6 +238,8 @@ def _rows_of(entry: Entry, folder: str) -> tuple[list[Row], list[Problem]]:
 
 
 def _part(key: str, value: object, folder: str) -> list[Row]:
+    if key == "repeat":
+        return repeated(count(value))
     if key == "rows":
         if not isinstance(value, str):
             raise TypeError(f"must be the path of a CSV file or of JSON lines, not {value!r}")

@@ -19,6 +19,8 @@ class Selection(msgspec.Struct, frozen=True):
     """The only commands that run; None: all."""
     is_retry: bool = False
     """Whether failed commands run again, also if the batch is not finished."""
+    keeps_done: bool = False
+    """Whether a command that is done stays done, though it has changed since."""
 
 
 def select(
@@ -58,10 +60,16 @@ def select(
 def _with_followers(groups: Sequence[Group], names: set[str]) -> set[str]:
     """These commands and all their followers."""
     array_of = {command.name: group.name for group in groups if group.is_array for command in group.commands}
-    followers: dict[str, list[Group]] = {}
+    followers: dict[str, list[list[str]]] = {}
     for group in groups:
+        if group.is_element_wise:
+            for command in group.commands:
+                for name in command.after:
+                    followers.setdefault(name, []).append([command.name])
+            continue
+        own = [command.name for command in group.commands]
         for name in group.after:
-            followers.setdefault(name, []).append(group)
+            followers.setdefault(name, []).append(own)
     found = set(names)
     left = [*names]
     looked_at: set[str] = set()
@@ -71,7 +79,7 @@ def _with_followers(groups: Sequence[Group], names: set[str]) -> set[str]:
             if one in looked_at:
                 continue
             looked_at.add(one)
-            new = [command.name for group in followers.get(one, ()) for command in group.commands]
+            new = [follower for own in followers.get(one, ()) for follower in own]
             left += [name for name in new if name not in found]
             found.update(new)
     return found

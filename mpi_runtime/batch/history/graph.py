@@ -3,10 +3,9 @@
 A name stands for a command or for all commands of an array. Arrays are nodes of the graph themselves, so that a
 thousand commands after a thousand others are two thousand arrows and not a million.
 
-`Paths` has the longest chain behind each command, so that long chains start first. The duration of a command is its
-`time_limit`, else the mean of its array, else the mean of all known durations. With `expect` it is the mean of its
-array, and before that is known what was expected. If nothing is known, each command counts as a second, so that the
-number of steps decides. Arrays are treated as a whole.
+`Paths` has the longest chain behind each command, so that long chains start first. The duration of a command is the
+mean of its array, before that is known its `expect` or its `time_limit`, else the mean of all known durations. If
+nothing is known, each command counts as a second, so that the number of steps decides. Arrays are treated as a whole.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from mpi_runtime.batch.file.parse import Group
 
 WAITING, STARTED, DONE, FAILED, SKIPPED = "waiting", "started", "done", "failed", "skipped"
 
+WRONG_SHOWN = 3
+"""How many unknown names are shown of an array whose commands come after different ones."""
 NAMES_MAX = 1000
 """How many names are searched for the one that was meant."""
 
@@ -63,9 +64,10 @@ class Graph:
                 self._followers[group.name] = []
             self.counts[WAITING] += len(group.commands)
         for group in groups:
-            open_names = [name for name in group.after if not self.outcomes[name]]
-            is_broken = any(self.outcomes[name] in (FAILED, SKIPPED) for name in group.after)
+            open_names, is_broken = self._before(() if group.is_element_wise else group.after)
             for command in group.commands:
+                if group.is_element_wise:
+                    open_names, is_broken = self._before(command.after)
                 self._waits_for[command.name] = len(open_names)
                 for name in open_names:
                     self._followers[name].append(command.name)
@@ -76,6 +78,11 @@ class Graph:
                         self._ended(name, outcome)
         if self.is_stopped:
             self.stop()
+
+    def _before(self, after: Sequence[str]) -> tuple[list[str], bool]:
+        """Those of these names that have not ended, and whether one of the others keeps what follows from running."""
+        is_broken = any(self.outcomes[name] in (FAILED, SKIPPED) for name in after)
+        return [name for name in after if not self.outcomes[name]], is_broken
 
     def take_ready(self) -> list[Command]:
         """Take the commands that may start. They count as started."""
@@ -160,12 +167,10 @@ def wrong_names(groups: Sequence[Group], graph: Graph | None = None) -> list[Pro
     known = [*owners, *before][:NAMES_MAX]
     wrong_arrays = {group.name for group in groups if group.is_wrong and group.is_array}
     for group in groups:
-        problems += [
-            Problem(*group.after_place, unknown("command or array", name, known))
-            for name in group.after
-            if name not in owners and name not in before
-            if name.rpartition(".")[0] not in wrong_arrays
-        ]
+        wrong = [name for name in group.after if name not in owners and name not in before]
+        wrong = [name for name in wrong if name.rpartition(".")[0] not in wrong_arrays]
+        shown = wrong[:WRONG_SHOWN] if group.is_element_wise else wrong
+        problems += [Problem(*group.after_place, unknown("command or array", name, known)) for name in shown]
     return problems + _cycles(groups, owners)
 
 
@@ -245,6 +250,10 @@ class Paths:
         found = seconds / count if count else _NOTHING_KNOWN_S
         return found if first is None or first.time_limit is None else min(found, first.time_limit)
 
+    def is_measured(self, name: str) -> bool:
+        """Whether a command of the same array has ended."""
+        return self._owners.get(name, "") in self._measured
+
     def path_us(self, name: str) -> int:
         """How long a command and the longest chain after it take, in microseconds, rounded down to a power of two.
 
@@ -260,10 +269,10 @@ class Paths:
         """How long the commands of a group take; None if this is not known."""
         group = self._groups[name]
         first = group.commands[0] if group.commands else None
-        if first is not None and first.time_limit is not None and first.expect is None:
-            return first.time_limit
         count, seconds = self._measured.get(name, (0, 0.0))
-        return seconds / count if count else first.expect if first is not None else None
+        if count or first is None:
+            return seconds / count if count else None
+        return first.time_limit if first.expect is None else first.expect
 
     def _find(self) -> None:
         durations = {name: self.duration_s(name) for name in self._groups}

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,8 +15,8 @@ from mpi_runtime.batch.elastic.coordinator_turns import is_open
 from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.file.text import SHELL, fill, plain
 from mpi_runtime.batch.history import batch_history, outputs, submitted
+from mpi_runtime.batch.history.keys import Keys
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private, segments
@@ -75,12 +75,12 @@ class BatchJournal:
                 self._claim = Claim(self.path, self.job)
             try:
                 self.history = batch_history.own_history(directory, is_fresh, file)
-                is_next = _is_next(self.life, self.history)
+                is_next = is_next_of(self.life, self.history, directory)
                 if role == batch_history.RUN and not is_new and (is_next or not is_fresh) and self._has_jobs():
                     role = batch_history.SUCCESSOR
                 self.continues = role == batch_history.SUCCESSOR or is_next
-                """Whether this job does what the last run was to do: in its place, or because Slurm requeued its job.
-                Otherwise its command line says what it does."""
+                """Whether this job does what the last run was to do: in its place, or because its job was requeued or
+                submitted together with it. Otherwise its command line says what it does."""
                 self.is_late = role == batch_history.RUN and _is_late(self.life[0], self.history, directory)
                 """Whether the job was submitted for a batch that is finished, so that it has nothing to do."""
                 if is_fresh and not (self.continues or self.is_late):
@@ -94,8 +94,7 @@ class BatchJournal:
             raise _unusable(self.path, error) from error
         self.is_successor = role == batch_history.SUCCESSOR
         """Whether this job takes the place of a coordinator that is gone: the run of that one continues."""
-        self.keys: dict[str, tuple[bytes, int]] = {}
-        """The key of each command and array that has ended in this run or before, with the number of its end."""
+        self.keys = Keys(self.history.ends)
         self.segment = int(path.stem)
         if self.is_late:
             return  # it records nothing
@@ -123,25 +122,6 @@ class BatchJournal:
         """Record commands of this run; with the first ones, its selection."""
         self._add(plan)
         self.history.note_plan(plan)
-
-    def key_of(self, command: Command) -> tuple[bytes, int]:
-        """The key of a command that waits for nothing more, and the highest number of the ends before it."""
-        before = [self.keys.get(name, (b"", 0)) for name in command.after]
-        return key_of(command, [key for key, _ in before]), max((number for _, number in before), default=0)
-
-    def known_end(self, command: Command, key: bytes, after: int) -> batch_history.Ended | None:
-        """The end of a command in an earlier run, if it is still valid."""
-        found = self.history.ends.get(command.name)
-        return found if found is not None and found.key == key and found.number > after else None
-
-    def settled(self, name: str, key: bytes, number: int) -> None:
-        """Note the key of a command that has ended, and the number of this end."""
-        self.keys[name] = key, number
-
-    def settled_array(self, name: str, members: Iterable[str]) -> None:
-        """Note that all commands of an array have ended."""
-        known = [self.keys.get(member, (b"", 0)) for member in members]
-        self.keys[name] = digest(b"".join(key for key, _ in known), _ID_BYTES), max((n for _, n in known), default=0)
 
     @property
     def epoch(self) -> int:
@@ -182,7 +162,7 @@ class BatchJournal:
             number, key, result, ranks * had.num_cpus, ranks * had.num_gpus, packed, lacked_room
         )
         self.history.note(ended)
-        self.settled(command.name, key, ended.number)
+        self.keys.settle(command.name, key, ended.number)
         took_us = max(0, round((result.end - result.start) * 1e6))
         self._add(ended, command.name.encode(), key, took_us)
 
@@ -261,10 +241,15 @@ def _unusable(path: Path, error: OSError) -> JournalError:
     )
 
 
-def _is_next(life: tuple[str, int], history: batch_history.History) -> bool:
-    """Whether a job was requeued after it has begun a run that was not finished."""
+def is_next_of(life: tuple[str, int], history: batch_history.History, directory: str) -> bool:
+    """Whether a job does what the last run was to do, which is not finished.
+
+    It has begun that run and was requeued, or was submitted in one line with the job that has begun it.
+    """
     job, restarts = history.life
-    return bool(job) and history.is_open and life[0] == job and life[1] > restarts
+    if not job or not history.is_open:
+        return False
+    return life[1] > restarts if life[0] == job else job in submitted.together(directory, life[0])
 
 
 def _is_late(job: str, history: batch_history.History, directory: str) -> bool:
@@ -277,30 +262,3 @@ def _is_full(path: Path) -> bool:
     with contextlib.suppress(OSError):
         return outputs.is_full(os.fspath(path))
     return False  # the next write of the journal shows why
-
-
-def key_of(command: Command, before: Sequence[bytes]) -> bytes:
-    """The hash of a command, its surroundings and its inputs: see above."""
-    values = command.values
-    own = (
-        fill(command.text, values),
-        fill(command.cwd, values, plain),
-        fill(command.stdout, values, plain),
-        fill(command.stderr, values, plain),
-        sorted((name, fill(text, values, plain)) for name, text in command.env.items()),
-        _input_of(command),
-        before,
-        *([command.shell] if command.shell != SHELL else []),
-    )
-    return digest(msgspec.msgpack.encode(own), _ID_BYTES)
-
-
-def _input_of(command: Command) -> tuple[object, ...]:
-    if not command.stdin:
-        return ()
-    path = fill(command.stdin, command.values, plain)
-    try:
-        found = os.stat(path)
-    except OSError:
-        return (path,)
-    return path, found.st_size, found.st_mtime_ns

@@ -4,7 +4,8 @@
     answer-TOKEN    the answer of the coordinator in words; it is written in the same way
 
 The coordinator lists the directory of the journal every second, also without other jobs. It answers once what was
-requested is in the journal. A request that no coordinator has answered stays for the next.
+requested is in the journal. A request that no coordinator has answered stays for the next. Between two lives of a batch
+requests are left for the next coordinator, which does them before it starts commands, and does not answer.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """The directory of that file."""
     file: str = "line"
     """Its name, for messages."""
+    is_left: bool = False
+    """Whether nobody waits for the answer, because no job runs the batch at present."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -71,6 +74,17 @@ def send(folder: Path, request: Request, limit_s: float = ANSWER_S) -> Answer | 
     return None
 
 
+def leave(folder: Path, request: Request) -> None:
+    """Leave a request for the next coordinator.
+
+    Raises:
+        OSError: the directory cannot be written to.
+    """
+    # Ordered by time: the next coordinator does them in the order of their names.
+    token = f"{time.time_ns():020d}{os.urandom(4).hex()}"
+    _write(folder, REQUEST + token, msgspec.json.encode(msgspec.structs.replace(request, is_left=True)))
+
+
 def pending(folder: Path, names: Iterable[str]) -> list[tuple[str, Request | None]]:
     """The requests among the names in a directory, each with its token; None: it cannot be understood."""
     found: list[tuple[str, Request | None]] = []
@@ -87,9 +101,10 @@ def pending(folder: Path, names: Iterable[str]) -> list[tuple[str, Request | Non
     return found
 
 
-def answer(folder: Path, token: str, answer: Answer) -> None:
-    """Answer a request, and remove it."""
-    _write(folder, ANSWER + token, msgspec.json.encode(answer))
+def answer(folder: Path, token: str, answer: Answer, is_left: bool = False) -> None:
+    """Answer a request, unless it `is_left` by somebody who does not wait, and remove it."""
+    if not is_left:
+        _write(folder, ANSWER + token, msgspec.json.encode(answer))
     (folder / (REQUEST + token)).unlink(missing_ok=True)
 
 

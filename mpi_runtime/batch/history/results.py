@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal as signals
 import time
 
@@ -58,13 +59,22 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
         if self.problem:
             return str(visible(self.problem)) + where
         if self.signal is None:
-            return f"exit code {self.exit_code}{where}"
+            hint = f" ({_HINTS[self.exit_code]})" if self.exit_code in _HINTS else ""
+            return f"exit code {self.exit_code}{hint}{where}"
         try:
             return f"ended by {signals.Signals(self.signal).name}{where}"
         except ValueError:
             return f"ended by signal {self.signal}{where}"
 
+    def kind(self) -> str:
+        """The kind of its end: the same for ends that differ in amounts, hosts and paths alone."""
+        return _AMOUNT.split(self.problem, maxsplit=1)[0] if self.problem else self.ending().partition(" (rank")[0]
 
+
+_AMOUNT = re.compile(r"[\d:/]")
+"""Where what differs between ends of one kind begins."""
+_HINTS = {126: "a program that may not be executed", 127: "a program was not found"}
+"""What a shell means by its own exit codes."""
 SHOWN_MAX = 1000
 """How many letters of a command are shown."""
 

@@ -1,4 +1,4 @@
-"""The Slurm jobs that were submitted for a batch, each an empty file in the directory of its journal.
+"""The jobs that were submitted for a batch, each a file in its journal that lists those submitted together.
 
 `batch wait` waits for them, also before they start and between their lives. When nothing is left of the batch, those
 that still wait in the queue are cancelled.
@@ -7,19 +7,19 @@ that still wait in the queue are cancelled.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
 from mpi_runtime.batch.history.batch_history import FOLDER
 from mpi_runtime.files import private
+from mpi_runtime.files.writing import beside
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.jobs import Status, cancel_waiting, status
 
 JOB = "job-"
 
 
-def note(directory: str, jobs: Iterable[str]) -> None:
+def note(directory: str, jobs: Sequence[str]) -> None:
     """Note that jobs were submitted for the batch with this output directory.
 
     Raises:
@@ -28,13 +28,23 @@ def note(directory: str, jobs: Iterable[str]) -> None:
     folder = Path(directory, FOLDER)
     private.make_directory(folder)
     for job in jobs:
-        with contextlib.suppress(FileExistsError):  # Slurm's numbers begin again some day
-            os.close(private.create_file(folder / f"{JOB}{job}"))
+        with (
+            beside(folder / f"{JOB}{job}") as spare,  # in the place of an old one: numbers begin again some day
+            open(private.create_file(spare), "w") as file,
+        ):
+            file.write("\n".join(jobs))
 
 
 def noted(directory: str) -> list[str]:
     """The jobs that were submitted for a batch and are not forgotten."""
     return sorted(path.name.removeprefix(JOB) for path in Path(directory, FOLDER).glob(f"{JOB}*"))
+
+
+def together(directory: str, job: str) -> list[str]:
+    """The jobs that were submitted for a batch in one line with this one; none if it was not submitted for it."""
+    with contextlib.suppress(OSError):
+        return Path(directory, FOLDER, f"{JOB}{job}").read_text().split() if job else []
+    return []
 
 
 def awaited(directory: str) -> Status | None:

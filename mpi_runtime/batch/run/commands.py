@@ -48,6 +48,8 @@ class Setting(msgspec.Struct, frozen=True):
     """The view of the state; None: a line from time to time instead."""
     failures_max: float = math.inf
     """One more failed command than this stops the batch."""
+    again: str = ""
+    """The line that runs what has failed again; empty: not known."""
     end_s: float | None = None
     """When this job starts nothing more, in seconds since 1970; None: not known."""
     place: Place | None = None
@@ -66,7 +68,7 @@ class Commands:
 
     def __init__(self, setting: Setting) -> None:
         """Begin without commands, or with those that this job had as a member."""
-        self.graph = Graph(setting.journal.settled_array)
+        self.graph = Graph(setting.journal.keys.settle_array)
         self.running = Running(setting.directory) if setting.place is None else setting.place.running
         self.sharing: Sharing | None = None
         """Other jobs on the batch; None: there are none, and all commands go to the scheduler of this job."""
@@ -141,7 +143,8 @@ class Commands:
     def _work(self, command: Command, number: int, key: bytes) -> Work:
         name = command.name
         command = self._outputs.marked(command)
-        return work_of(command, number, key, self._paths.expected_s(name), self._paths.path_us(name))
+        paths = self._paths
+        return work_of(command, number, key, paths.expected_s(name), paths.path_us(name), paths.is_measured(name))
 
     def _start(self, command: Command, key: bytes, number: int, until_s: float = 0.0, attempt: int = 0) -> None:
         self._journal.began(command.name, number)
@@ -259,7 +262,7 @@ class Commands:
             return False
         del self._given[name]
         self.running.cancel(ended.number)
-        self._journal.settled(name, ended.key, ended.number)
+        self._journal.keys.settle(name, ended.key, ended.number)
         return True
 
     def note_success(self, result: CommandResult) -> None:
@@ -281,6 +284,13 @@ class Commands:
         for name in elsewhere:
             del self._given[name]
             self.graph.cancelled(name)
+
+    def note(self, names: Sequence[str], what: str) -> None:
+        """Cancel, pause or resume commands before any has started."""
+        self._journal.controlled(names, what)
+        self._journal.history.controls |= dict.fromkeys(names, what)
+        self.paused.difference_update(names)
+        self.paused.update(names if what == "pause" else ())
 
     def cancel(self, names: Sequence[str]) -> None:
         """End commands, or never start them."""
@@ -311,7 +321,7 @@ class Commands:
                 self.running.withdraw(one)
             elif one is None and number and self.sharing is not None and self.sharing.coordinator.withdraw(number):
                 del self._given[name]
-                self.submit(self.graph.commands[name], self._journal.key_of(self.graph.commands[name])[0])
+                self.submit(self.graph.commands[name], self._journal.keys.find(self.graph.commands[name]).key)
 
     def resume(self, names: Sequence[str]) -> None:
         """Let paused commands start."""

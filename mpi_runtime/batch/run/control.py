@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,9 @@ from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.batch.run.capacity import infeasible_here
 from mpi_runtime.batch.run.commands import Commands
 
-_RANGE = re.compile(r"(.+)\.(\d{1,9})-(\d{1,9})")
+_RANGE = re.compile(r"(.+[.-])(\d{1,9})-(\d{1,9})")
+CONTROLS = ("cancel", "pause", "resume")
+"""What counts for later runs of the batch, until it is finished."""
 _DONE = {
     "cancel": "cancelled; when the batch is finished, the same line runs them again",
     "pause": "paused; those that have begun continue",
@@ -24,20 +27,24 @@ _DONE = {
 """What requests have done to commands, in words."""
 
 
-def perform(commands: Commands, request: Request) -> Answer:
-    """Do what a request says."""
+def perform(commands: Commands, request: Request, is_first: bool = False) -> Answer:
+    """Do what a request says. `is_first`: nothing has started, and it is not known yet which commands are done."""
     if request.verb == "add":
         return _add(commands, request)
-    names, wrong = _expanded(commands.graph, request.names)
+    names, wrong = expanded(commands.graph, request.names)
     if wrong:
         return Answer(False, wrong)
+    if is_first and request.verb in CONTROLS:
+        commands.note(names, request.verb)
+        return Answer(True, f"{_counted(len(names))} {_DONE[request.verb]}, unless they are done")
     if request.verb not in _DONE:
         return Answer(
             False, f"the job that coordinates the batch does not know {request.verb!r}: it is of another version"
         )
     open_names = [name for name in names if commands.graph.states[name] in (WAITING, STARTED)]
     if not open_names:
-        return Answer(False, "all of these have ended")
+        states = Counter(commands.graph.states[name] for name in names)
+        return Answer(False, "nothing is left of these: " + ", ".join(f"{n} {what}" for what, n in states.items()))
     if request.verb == "cancel":
         commands.cancel(open_names)
     elif request.verb == "pause":
@@ -73,15 +80,20 @@ def _counted(count: int) -> str:
     return f"{count} command{'' if count == 1 else 's'}"
 
 
-def _expanded(graph: Graph, asked: tuple[str, ...]) -> tuple[list[str], str]:
-    """The commands that names, arrays and ranges of arrays (`train.3-7`) mean, and what is wrong with them."""
+def expanded(graph: Graph, asked: tuple[str, ...]) -> tuple[list[str], str]:
+    """The commands that names, arrays and ranges (`train.3-7`, `line-3-7`) mean, and what is wrong with them.
+
+    Of an array all in a range must be there. Lines have gaps: comments, and commands with a name.
+    """
     found: dict[str, None] = {}
     for name in asked:
         members = graph.members_of(name)
         if members is None and (parts := _RANGE.fullmatch(name)):
             last = min(int(parts[3]), int(parts[2]) + len(graph.commands))  # further ones are unknown
-            members = [f"{parts[1]}.{number}" for number in range(int(parts[2]), last + 1)]
-            members = members if members and all(one in graph.commands for one in members) else None
+            wanted = [f"{parts[1]}{number}" for number in range(int(parts[2]), last + 1)]
+            found_here = [one for one in wanted if one in graph.commands]
+            is_known = found_here and (parts[1].endswith("-") or len(found_here) == len(wanted))
+            members = found_here if is_known else None
         if members is None:
             return [], unknown("command or array", name, [*graph.outcomes][:NAMES_MAX])
         found |= dict.fromkeys(members)

@@ -35,9 +35,9 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: int) -> Work:
-    """What jobs are offered."""
-    limit_s = command.limit_s() if command.expect is None else None
+def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: int, is_measured: bool = False) -> Work:
+    """What jobs are offered. If commands like it have ended (`is_measured`), it is expected to take as long."""
+    limit_s = command.limit_s() if command.expect is None and not is_measured else None
     together = "\n".join(getattr(command, stream) for stream in command.appends)
     return Work(
         *(number, command.name, key, msgspec.msgpack.encode(command), request_of(command, command.ranks), seconds),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections import Counter
@@ -12,8 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history import submitted
-from mpi_runtime.batch.history.batch_history import Planning
-from mpi_runtime.batch.history.graph import FAILED, SKIPPED
+from mpi_runtime.batch.history.graph import DONE, FAILED, SKIPPED
+from mpi_runtime.batch.history.outlook import CANCELLED, LEFT_OUT, STAYS_FAILED, fate_of, plan_of
 from mpi_runtime.batch.history.outputs import Archive, forget_start
 from mpi_runtime.batch.history.requests import Answer, answer, pending
 from mpi_runtime.batch.history.results import CommandResult
@@ -96,7 +97,11 @@ class BatchRun:
         """
         commands, running = self._commands, self._commands.running
         was_open = self._journal.history.is_open
-        self._journal.plan(self._planning(groups, source))
+        selection, continues = self._setting.selection, self._journal.continues
+        self._journal.plan(
+            plan_of(self._journal.history, groups, capacities(), source, selection, self._journal.life, continues)
+        )
+        self._journal.keys.keeps_done = selection.keeps_done
         self._continue_controls()
         commands.add(groups)
         if self._journal.is_successor:
@@ -107,8 +112,9 @@ class BatchRun:
             self._stream = Stream(running.put, defaults or {}, node_resources())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
         with ctrl_c_as_event(running.put):
+            self._handle_requests(os.listdir(self._journal.path), is_first=not self._journal.is_successor)
             self._start_ready()
-            while self._handle_requests() or not self._is_over():
+            while self._handle_requests(self._journal.names) or not self._is_over():
                 self._look()
                 self._turn()
                 for event in running.take(0.0 if commands.has_ready() else TURN_S):
@@ -116,7 +122,7 @@ class BatchRun:
                 self._progress.show()
                 self._start_ready()
         self._turn()
-        self._progress.report()
+        self._progress.report(self.is_late or self.is_interrupted)
         return self._end_batch(was_open)
 
     def _end_batch(self, was_open: bool) -> int:
@@ -137,15 +143,6 @@ class BatchRun:
         if self.is_interrupted:
             return 130
         return TIME_IS_OVER if self.is_late and is_left else code
-
-    def _planning(self, groups: Sequence[Group], source: str) -> Planning:
-        """What this run is to do. It continues a batch that was not finished, and begins any other."""
-        history, selection = self._journal.history, self._setting.selection
-        since = history.since if self._journal.continues else history.number
-        failed_since = history.failed_since
-        if failed_since is None or not (self._journal.continues or (history.is_open and not selection.is_retry)):
-            failed_since = since
-        return Planning(groups, capacities(), True, source, selection, since, failed_since, self._journal.life)
 
     def _continue_controls(self) -> None:
         """Keep commands cancelled and paused that were in an earlier run of this batch."""
@@ -191,31 +188,31 @@ class BatchRun:
 
     def _start_unless_done(self, command: Command) -> None:
         name, history, selection = command.name, self._journal.history, self._setting.selection
-        key, after = self._journal.key_of(command)
-        known = self._journal.known_end(command, key, after)
-        is_done = known is not None and known.result.is_success
-        is_named = name in selection.again
-        counts = known is not None and (not is_named or known.number > history.since)
         if self._commands.is_given(name):
-            pass  # a job has begun it, and this one has taken the place of the coordinator
-        elif known is not None and counts and is_done:
+            return  # a job has begun it, and this one has taken the place of the coordinator
+        known = self._journal.keys.find(command)
+        key, ended = known.key, known.ended
+        fate = fate_of(name, known, history, selection)
+        if fate == DONE:
+            assert ended is not None
             self._progress.done_before += 1
-            self._journal.settled(name, key, known.number)
+            self._journal.keys.settle(name, ended.key, ended.number)
             self._graph.end(name, True)
-        elif selection.only is not None and name not in selection.only:
+        elif fate == LEFT_OUT:
             self._progress.left_out += 1
-            self._is_partial = self._is_partial or known is None
-            self._journal.settled(name, key, known.number if known is not None else after)
+            self._is_partial = self._is_partial or ended is None
+            self._journal.keys.settle(name, key, ended.number if ended is not None else known.after)
             self._graph.end(name, True)
-        elif known is not None and counts and history.stays_failed(known):
+        elif fate == STAYS_FAILED:
+            assert ended is not None
             self._progress.failed_before += 1
-            self._progress.failures.append(known.result)
-            self._journal.settled(name, key, known.number)
+            self._progress.failures.append(ended.result)
+            self._journal.keys.settle(name, key, ended.number)
             self._fail(name)
-        elif history.controls.get(name) == "cancel":
+        elif fate == CANCELLED:
             self._graph.cancelled(name)
         else:
-            if not command.rerun and is_named and not self._journal.continues:
+            if not command.rerun and name in selection.again and not self._journal.continues:
                 forget_start(self._setting.directory, name, key)
             self._commands.submit(command, key)
 
@@ -347,9 +344,11 @@ class BatchRun:
         """Start no further command, and end those that run, except these calls. Others continue without this job."""
         self._commands.stop(but, is_everywhere=not (self.is_late or self.is_interrupted))
 
-    def _handle_requests(self) -> bool:
-        """Do what users have requested since the last look; return whether there was anything."""
-        names = self._journal.names
+    def _handle_requests(self, names: list[str], is_first: bool = False) -> bool:
+        """Do what users have requested since the last look; return whether there was anything.
+
+        `names`: in the directory of the journal. `is_first`: nothing has started.
+        """
         if names is self._names_seen:
             return False
         self._names_seen = names
@@ -357,12 +356,12 @@ class BatchRun:
         for token, request in found:
             reply = Answer(False, "the request cannot be read: it is of another version")
             if request is not None:
-                reply = perform(self._commands, request)
-                if reply.is_done:
+                reply = perform(self._commands, request, is_first)
+                if reply.is_done or request.is_left:
                     self._say(f"requested: {request.verb} {' '.join(request.names)}".rstrip() + f": {reply.words}")
             self._journal.turn()
             with contextlib.suppress(OSError):  # the user sees that there is no answer
-                answer(self._journal.path, token, reply)
+                answer(self._journal.path, token, reply, request is not None and request.is_left)
         return bool(found)
 
     def _cancel_jobs(self) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.batch_history import Began, Ended, History
+from mpi_runtime.batch.history.outlook import skipped_in
 from mpi_runtime.batch.history.results import shortened
 from mpi_runtime.show.estimates import rest_s
 from mpi_runtime.show.numbers import seconds
@@ -30,7 +31,9 @@ class Overview(msgspec.Struct, kw_only=True):
     """Submitted and not ended: first those with a host, which were seen running, the oldest first. Others may wait for
     resources."""
     waiting: int
-    """Neither started nor ended. Skipped commands count here too."""
+    """Neither started nor ended nor skipped."""
+    skipped: int = 0
+    """Do not run, because of a failure, a cancel or a stop."""
     begin_s: float
     """When the last run began, in seconds since 1970."""
     end_s: float
@@ -44,8 +47,9 @@ class Overview(msgspec.Struct, kw_only=True):
     """Whether nothing is left of the batch, so that the same line begins it again; None: not known."""
 
 
-def overview(history: History, now: float, is_running: bool) -> Overview:
-    """Summarise a batch; `now` in seconds since 1970."""
+def overview(history: History, now: float, is_running: bool, skipped: int | None = None) -> Overview:
+    """Summarise a batch; `now` in seconds since 1970. `skipped`: how many commands are; None: to be found out."""
+    skipped = skipped_in(history) if skipped is None else skipped
     names = [command.name for command in history.commands()]
     known = set(names)
     ends = [ended for name, ended in history.ends.items() if name in known]
@@ -63,7 +67,8 @@ def overview(history: History, now: float, is_running: bool) -> Overview:
         done=done,
         failed=failed,
         running=began if is_running else [],
-        waiting=len(names) - done - len(failed) - (len(began) if is_running else 0),
+        waiting=len(names) - done - len(failed) - skipped - (len(began) if is_running else 0),
+        skipped=skipped,
         begin_s=begin_s,
         end_s=end_s,
         cpu_use=_use([(ended, ended.cpus) for ended in own], sum(node.cpus for node in nodes), end_s - begin_s),
@@ -106,7 +111,7 @@ def in_lines(name: str, found: Overview, job: str, now: float, jobs: Sequence[tu
     seen = sum(bool(began.host) for began in found.running)
     words = (
         (len(found.failed), "failed"), (seen, "running"), (len(found.running) - seen, "running or ready"),
-        (found.waiting, "waiting"),
+        (found.waiting, "waiting" if job else "not run"), (found.skipped, "skipped"),
     )  # fmt: skip
     parts = [f"{found.done} of {found.total} done", *(f"{count} {word}" for count, word in words if count)]
     lines.append(", ".join(parts))

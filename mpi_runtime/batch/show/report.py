@@ -89,6 +89,7 @@ def _cards(
         waits = card("What waits?", count(found.waiting + len(found.running) - len(seen)), "commands wait", rows)
     else:
         rows = [["failed", count(len(found.failed))], ["not run", count(found.waiting)]]
+        rows += [["skipped", count(found.skipped)]] if found.skipped else []
         doing = card("What did it do?", count(found.done), f"of {plural(found.total, 'command')} done", rows)
         rows = [["CPU time", seconds(sum(one.result.cpu_time for one in history.all_ends))]]
         waits = card("Where did the time go?", f"{found.cpu_use:.0%}", "of the CPUs were assigned", rows)

@@ -28,7 +28,7 @@ class Remaining(NamedTuple):
 def remaining(
     trials: Iterable[tuple[str, float]], most: int | None, stops_early: bool, limit_s: float = math.inf
 ) -> Remaining | None:
-    """Estimate the time until an experiment ends; None: nothing is known, as when the last trial outlasts the others.
+    """Estimate the time until an experiment ends; None: nothing is known, as before the first end.
 
     `trials` has the status of each, and for how many seconds it has run; `most` is their number, None: unlimited.
     `stops_early`: the scheduler may stop trials. Those that have ended are then the short ones, so each of the rest

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.batch.history.requests import ANSWER, REQUEST
 from tests import helpers
 from tests.e2e.batch.test_elastic import is_joined
 from tests.e2e.cli.test_batch import run_batch, written
@@ -54,7 +55,7 @@ def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_
         assert "with the new priority" in verb("priority", "jobs", "late.5", "--to", "7")
         assert "2 commands cancelled" in verb("cancel", "jobs", "late.2", "gate.3")
         assert "did you mean 'late'?" in verb("cancel", "jobs", "lat", code=2)
-        assert "all of these have ended" in verb("cancel", "jobs", "late.2", code=2)
+        assert "nothing is left of these: 2 skipped" in verb("cancel", "jobs", "late.2", "next", code=2)
         assert "2 commands added" in verb("add", "jobs", "more.txt")
         assert "latin.txt is not text in UTF-8: line 2" in verb("add", "jobs", "latin.txt", code=2)
         assert "wrong.txt:1:13: there is no command or array 'nobody'" in verb("add", "jobs", "wrong.txt", code=2)
@@ -71,9 +72,42 @@ def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_
     assert sorted(ran(tmp_path)) == ["0", "1", "3", "4", "5"], "what follows a cancelled one is skipped"
     assert (tmp_path / "batch-jobs" / "more-line-2.out").read_text() == "it has no name\n"
     assert "9 of 13 done" in verb("wait", "jobs", code=1)
-    assert "no job runs the batch jobs" in verb("cancel", "jobs", "late", code=2)
+    assert "no job runs the batch jobs, and nothing is left of it" in verb("cancel", "jobs", "late", code=2)
     run_batch("jobs.toml", cwd=tmp_path).expect(0)
     assert "next" in ran(tmp_path), "the same line runs what was cancelled"
+
+
+def test_requests_between_two_lives_are_done_before_the_next_starts_anything(tmp_path: Path) -> None:
+    gate = "touch begun; while [ ! -e go ]; do sleep 0.05; done #batch name=gate\n"
+    written(tmp_path / "jobs.txt", gate + "".join(f"echo {number} >> ran\n# a gap\n" for number in range(6)))
+    written(tmp_path / "more.txt", "echo more >> ran\n")
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
+    with helpers.start_command(command, cwd=tmp_path, env={"MPI_RUNTIME_NUM_CPUS": "1"}) as program:
+        helpers.wait_until((tmp_path / "begun").exists, 60)
+        program.process.kill()
+        program.finish().expect(-9)
+    assert ran(tmp_path) == []
+
+    def verb(*words: str, code: int = 0) -> str:
+        done = run_batch(*words, cwd=tmp_path).expect(code)
+        return done.stdout + done.stderr
+
+    assert "there is no command or array 'lin-1'" in verb("cancel", "jobs", "lin-1", code=2)
+    said = "no job runs the batch jobs now: this is done when the same line continues it, before anything else"
+    assert said in verb("cancel", "jobs", "line-2-6")
+    assert said in verb("pause", "jobs", "line-8", "line-10")
+    assert said in verb("resume", "jobs", "line-10")
+    assert said in verb("add", "jobs", "more.txt")
+    (tmp_path / "go").touch()
+    with helpers.start_command(command, cwd=tmp_path) as program:
+        helpers.wait_until(lambda: len(ran(tmp_path)) == 3, 60)
+        assert "1 command resumed" in verb("resume", "jobs", "line-8")
+        said = program.finish().expect(1).stderr
+    assert sorted(ran(tmp_path)) == ["3", "4", "5", "more"]
+    assert "requested: cancel line-2-6: 3 commands cancelled" in said
+    assert "requested: add: 1 command added" in said
+    names = os.listdir(tmp_path / "batch-jobs" / "journal")
+    assert not [name for name in names if name.startswith((REQUEST, ANSWER))], "they are gone"
 
 
 def ran(folder: Path) -> list[str]:

@@ -62,6 +62,16 @@ def test_a_generous_limit_keeps_no_short_job_idle_where_less_is_expected(tmp_pat
     assert "1 of 3 done" in done.stderr
 
 
+@pytest.mark.timeout(120)
+def test_what_commands_took_counts_more_than_a_limit_that_they_never_need(tmp_path: Path) -> None:
+    """35 of the job's 60 s may be used, and by the limit nothing would start after 10 s."""
+    env = {"SLURM_JOB_ID": "5", "SLURM_JOB_END_TIME": str(int(time.time() + 60)), "PATH": os.environ["PATH"]}
+    file = written(tmp_path / "jobs.txt", "sleep 0.5\n" * 60)
+    words = [file, "--directory", "out", "--time-limit", "20s", "--num-cpus", "1"]
+    done = run_batch(*words, cwd=tmp_path, env={**env, "MPI_RUNTIME_NUM_CPUS": "2"}).expect(0)
+    assert "60 of 60 done" in done.stderr
+
+
 def test_a_command_has_the_shell_that_it_names(tmp_path: Path) -> None:
     """By name or path, in the file, for one command or on the command line; with a cwd too."""
     text = """#batch shell=bash
@@ -146,9 +156,9 @@ def test_a_batch_that_is_told_to_end_does_so_in_order_and_says_that_something_is
         command.signal(signal.SIGTERM)
         done = command.finish().expect(75)
     assert "SIGTERM or the end of the job's time: ending what runs" in done.stderr
-    assert "1 of 3 done, 2 skipped" in done.stderr
+    assert "1 of 3 done, 2 not run" in done.stderr
     assert (tmp_path / "batch-jobs" / "line-2.out").read_text() == "saved\n"
-    assert "1 of 3 done, 2 waiting" in run_batch("status", "jobs", cwd=tmp_path).expect(0).stdout
+    assert "1 of 3 done, 2 not run" in run_batch("status", "jobs", cwd=tmp_path).expect(0).stdout
 
 
 def test_a_batch_system_that_ends_all_processes_of_a_job_has_failed_no_command(tmp_path: Path) -> None:
@@ -161,4 +171,4 @@ def test_a_batch_system_that_ends_all_processes_of_a_job_has_failed_no_command(t
         program.signal(signal.SIGTERM)
         done = program.finish().expect(75)
     assert "failed" not in done.stderr
-    assert "0 of 1 done, 1 skipped" in done.stderr
+    assert "0 of 1 done, 1 not run" in done.stderr

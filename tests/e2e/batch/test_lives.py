@@ -2,15 +2,18 @@
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from mpi_runtime.batch.history import submitted
 from mpi_runtime.batch.history.batch_history import read_history
 from tests import helpers
 from tests.e2e.batch.test_elastic import is_joined, members
@@ -83,13 +86,13 @@ def test_another_life_keeps_what_has_failed_and_all_that_follows(tmp_path: Path,
     assert ran(tmp_path) == once
     status = run_batch("status", "jobs", cwd=tmp_path).expect(1).stdout
     assert "jobs: not running, and not finished; last started" in status
-    assert "1 of 7 done, 3 failed, 3 waiting" in status
+    assert "1 of 7 done, 3 failed, 2 not run, 1 skipped" in status
     (tmp_path / "go").touch()
     said = run(tmp_path, 1, *words)
     assert ran(tmp_path) == once + Counter(c=1, d=1), "it had begun, and what waited for it"
     assert "3 commands failed in earlier runs and will not run again until the batch is finished" in said
     assert "3 of 7 done, 1 of them before, 3 failed, 1 skipped" in said
-    assert "--- bad: exit code 1" in said, "the report has them too"
+    assert re.search(r"--- (bad: exit code 1|.*exit code 1; .*\bbad\b)", said), "the report has them too"
     assert "jobs: not running; last started" in run_batch("status", "jobs", cwd=tmp_path).expect(1).stdout
     said = run(tmp_path, 1, *words)
     assert ran(tmp_path) == once + once + Counter(c=1, d=2), "the batch was finished: what has not succeeded runs"
@@ -123,7 +126,7 @@ def test_a_signal_to_all_processes_of_a_host_fails_no_command(tmp_path: Path) ->
         helpers.wait_until((tmp_path / "runs").exists, 60)
         os.kill(int((tmp_path / "shell").read_text()), signal.SIGTERM)
         program.signal(signal.SIGTERM)
-        assert "0 of 1 done, 1 skipped" in program.finish().expect(75).stderr
+        assert "0 of 1 done, 1 not run" in program.finish().expect(75).stderr
     assert not failed(tmp_path)
     (tmp_path / "again").touch()
     run(tmp_path, 0)
@@ -279,3 +282,51 @@ mount -o remount,size=10m batch-jobs; touch go
     with helpers.start_command(shell, cwd=tmp_path) as program:
         assert program.finish().stdout == "second: 1\n"
     assert ran(tmp_path) == Counter(bad=2)
+
+
+TOGETHER = f"""
+echo a >> log #batch name=a
+echo g >> log; {GATE} #batch name=g priority=1
+echo z >> log #batch name=z after=g
+"""
+
+
+def job(number: int, restarts: int = 0) -> dict[str, str]:
+    known = {"SLURM_JOB_ID": str(number), "SLURM_RESTART_COUNT": str(restarts), "SLURM_JOB_END_TIME": "9999999999"}
+    return {**known, "PATH": os.environ["PATH"], "MPI_RUNTIME_NUM_CPUS": "2"}
+
+
+@pytest.mark.parametrize("flags", [["--fresh"], ["--from", "a", "--from", "g"]])
+@pytest.mark.parametrize(("number", "restarts"), [(8, 0), (9, 1)])
+def test_flags_for_one_run_are_followed_once_by_jobs_submitted_together_and_requeued_ones(
+    tmp_path: Path, flags: list[str], number: int, restarts: int
+) -> None:
+    """A job of a second line still has to wait until the first has ended."""
+    written(tmp_path / "jobs.txt", TOGETHER)
+    (tmp_path / "go").touch()
+    run(tmp_path, 0)
+    (tmp_path / "go").unlink()
+    (tmp_path / "runs").unlink()
+    submitted.note(str(tmp_path / "batch-jobs"), ["7", "8"])
+    line = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt", *flags]
+    with helpers.start_command(line, cwd=tmp_path, env=job(7)) as first:
+        helpers.wait_until(lambda: (tmp_path / "runs").exists() and ran(tmp_path)["a"] == 2, 60)
+        said = run_batch("jobs.txt", *flags, cwd=tmp_path, env=job(10)).expect(2).stderr
+        assert f"a job can join it only without {flags[0]}" in said
+        with helpers.start_command(line, cwd=tmp_path, env=job(number, restarts)) as second:
+            helpers.wait_until(partial(is_joined, tmp_path, 1), 60)
+            (tmp_path / "go").touch()
+            first.finish().expect(0)
+            second.finish().expect(0)
+    assert ran(tmp_path) == Counter(a=2, g=2, z=2)
+
+
+@pytest.mark.parametrize("flags", [["--fresh"], ["--from", "a"]])
+def test_a_job_submitted_with_one_that_was_killed_continues_its_run(tmp_path: Path, flags: list[str]) -> None:
+    written(tmp_path / "jobs.txt", TOGETHER)
+    submitted.note(str(tmp_path / "batch-jobs"), ["7", "8"])
+    live(tmp_path, lambda: (tmp_path / "runs").exists() and ran(tmp_path)["a"] == 1, *flags, env=job(7))
+    helpers.wait_until(lambda: "a" not in began(tmp_path), 60)
+    (tmp_path / "go").touch()
+    run(tmp_path, 0, *flags, env=job(8))
+    assert ran(tmp_path) == Counter(a=1, g=2, z=1)

@@ -87,6 +87,34 @@ def test_only_what_has_failed_and_what_comes_after_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.mpi
+def test_a_rerun_says_first_what_it_repeats_and_a_blank_is_no_change(tmp_path: Path) -> None:
+    lines = [f"echo  {number} >> ran" for number in range(12)]
+    file = written(tmp_path / "jobs.txt", "\n".join(lines))
+    run_batch(file, cwd=tmp_path).expect(0)
+
+    def rerun(change: tuple[str, str], *words: str) -> tuple[str, int]:
+        (tmp_path / "ran").unlink(missing_ok=True)
+        written(tmp_path / "jobs.txt", "\n".join(one.replace(*change) for one in lines))
+        said = run_batch(file, *words, cwd=tmp_path).expect(0)
+        count = len((tmp_path / "ran").read_text().splitlines()) if (tmp_path / "ran").exists() else 0
+        return said.stdout + said.stderr, count
+
+    said, count = rerun(("echo  ", "echo "))
+    assert (count, "changed" in said) == (0, False)
+    shown = "of the commands that are done, 12 run again, because they have changed since: line-1, line-2, line-3 and 9"
+    said, count = rerun((">>", "2>&1 >>"), "--check")
+    assert (count, shown in said, "12 commands: 12 done and changed since" in said) == (0, True, True)
+    said, count = rerun((">>", "2>&1 >>"), "--keep-done")
+    assert (count, "12 stay done, though they have changed since" in said) == (0, True)
+    said, count = rerun((">>", "2>&1 >>"))
+    assert (count, shown in said, "--keep-done keeps what is done" in said) == (12, True, True)
+    (tmp_path / "ran").unlink()
+    written(tmp_path / "jobs.txt", "echo new\n" + "\n".join(one.replace(">>", "2>&1 >>") for one in lines))
+    moved = run_batch(file, "--keep-done", cwd=tmp_path).expect(2).stderr
+    assert "line-2, line-3, line-4 and 8 more are other commands now" in moved
+    assert not (tmp_path / "ran").exists()
+
+
 def test_what_is_named_is_run_on_ranks_too(tmp_path: Path) -> None:
     text = "echo >> well #batch name=well\ntest -e mended #batch name=bad\necho >> after #batch after=bad name=next\n"
     file = written(tmp_path / "jobs.txt", text)

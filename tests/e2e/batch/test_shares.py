@@ -91,7 +91,7 @@ def test_what_can_end_in_time_runs_although_what_is_offered_before_it_cannot(tmp
     text = first + large + "echo ran #batch name=last num_cpus=2 priority=-1 resources=l=1\n"
     done = run_batch(written(tmp_path / "jobs.txt", text), cwd=tmp_path, env=in_job_of(60)).expect(75)
     assert (tmp_path / "batch-jobs" / "last.out").read_text() == "ran\n"
-    assert "2 of 10 done, 8 skipped" in done.stderr
+    assert "2 of 10 done, 8 not run" in done.stderr
 
 
 def test_paused_commands_of_shared_ones_end_with_the_batch(tmp_path: Path) -> None:
@@ -108,4 +108,4 @@ def test_paused_commands_of_shared_ones_end_with_the_batch(tmp_path: Path) -> No
         program.signal(signal.SIGINT)
         done = program.finish().expect(130)
     assert "Traceback" not in done.stderr
-    assert "0 of 2 done, 2 skipped" in done.stderr
+    assert "0 of 2 done, 2 not run" in done.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.history.batch_history import Began, Capacity, Ended, History, Run, read_history
+from mpi_runtime.batch.history.batch_history import Began, Capacity, Ended, Finished, History, Run, read_history
 from mpi_runtime.batch.history.outputs import ARCHIVE
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.batch.show import report
@@ -44,7 +44,7 @@ def test_status_and_logs_while_it_runs_and_after(tmp_path: Path) -> None:
         program.finish().expect(1)
     seen = view(tmp_path, "status", "batch-jobs", code=1).splitlines()
     assert seen[0].startswith("jobs: not running; last started ")
-    assert seen[1] == "0 of 2 done, 1 failed, 1 waiting"
+    assert seen[1] == "0 of 2 done, 1 failed, 1 skipped", "as the run has said"
     assert seen[3] == "  failed  line-1: exit code 3"
     assert view(tmp_path, "log", file, "line-1") == "first words\n"
     assert "the command 'line-2' has not ended" in run_batch("log", "jobs", "line-2", cwd=tmp_path).stderr
@@ -125,6 +125,21 @@ def test_an_overview_counts_and_tells_when_it_may_end() -> None:
     assert (len(found.running), found.waiting, found.left_s, found.end_s) == (0, 3, None, 120.0)
     found = overview(History(), 500.0, False)
     assert (found.total, found.cpu_use) == (0, 0.0)
+
+
+def test_what_a_failure_or_a_cancel_keeps_from_running_is_skipped_for_all() -> None:
+    history = some_history()
+    history.plan["d"] = Group("d", (Command(text="true", name="d", after=("c.1",)),), ("c.1",))
+    history.plan["e"] = Group("e", (Command(text="true", name="e"),))
+    history.controls["e"] = "cancel"
+    found = overview(history, 120.0, True)
+    assert (found.total, found.waiting, found.skipped) == (10, 2, 2)
+    assert in_lines("c", found, "vm (pid 1)", 120.0)[1] == "4 of 10 done, 1 failed, 1 running, 2 waiting, 2 skipped"
+    assert (
+        in_lines("c", overview(history, 500.0, False), "", 500.0)[1] == "4 of 10 done, 1 failed, 3 not run, 2 skipped"
+    )
+    history.finished = Finished(1)
+    assert in_lines("c", overview(history, 500.0, False), "", 500.0)[1] == "4 of 10 done, 1 failed, 5 skipped"
 
 
 def test_the_first_end_of_many_commands_that_run_at_a_time_says_how_long_the_rest_takes() -> None:

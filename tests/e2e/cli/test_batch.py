@@ -115,6 +115,33 @@ def test_the_report_has_what_failed_and_its_tail(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "after-all.out").exists()
 
 
+def test_the_end_shows_failures_by_kind_and_the_lines_that_show_them_and_run_them_again(tmp_path: Path) -> None:
+    lines = [
+        *["echo no; exit 3"] * 5,
+        *["nowhere-to-be-found"] * 2,
+        "kill -9 $$",
+        *["sleep 60 #batch time_limit=0.2s"] * 2,
+    ]
+    file = written(tmp_path / "jobs.txt", "\n".join(lines))
+    done = run_batch(file, "--fresh", "--num-cpus", "0.1", cwd=tmp_path).expect(1)
+    shown = [line for line in done.stderr.splitlines() if line.startswith("---")]
+    kinds = {re.sub(r"line-\d+", "LINE", line) for line in shown[:-1]}
+    assert kinds == {
+        "--- LINE: exit code 3; 4 more: LINE, LINE, LINE and 1 more",
+        "--- LINE: exit code 127 (a program was not found); 1 more: LINE",
+        "--- LINE: ended by SIGKILL",
+        "--- LINE: it ran longer than its time limit of 0.2 s; 1 more: LINE",
+    }
+    assert done.stderr.count("    | no\n") == 1, "one example of each"
+    [log] = re.findall(r"--- each output: mpi-runtime (batch log batch-jobs line-\d+)\n", done.stderr)
+    run_verb(*log.split(), cwd=tmp_path).expect(0)
+    [again] = re.findall(r"    run them again: mpi-runtime batch (.*)\n", done.stderr)
+    assert again.split() == [file, "--num-cpus", "0.1", "--retry-failed"]
+    (tmp_path / "nowhere-to-be-found").symlink_to("/bin/true")
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert "2 of 10 done, 8 failed" in run_batch(*again.split(), cwd=tmp_path, env=path).expect(1).stderr
+
+
 def test_stop_ends_what_runs(tmp_path: Path) -> None:
     text = f"""
         [[task]]
@@ -216,7 +243,7 @@ def test_ctrl_c_ends_what_runs_and_reports(tmp_path: Path) -> None:
         program.signal(signal.SIGINT)
         done = program.finish().expect(130)
     assert "interrupted: ending what runs" in done.stderr
-    assert "0 of 2 done, 2 skipped; " in done.stderr
+    assert "0 of 2 done, 2 not run; " in done.stderr
 
 
 @pytest.mark.mpi
@@ -237,7 +264,7 @@ def test_ends_are_written_down_and_ctrl_c_is_heard_while_a_long_list_is_submitte
         program.process.send_signal(signal.SIGINT)
         done = program.finish(timeout=60).expect(130)
     assert "interrupted: ending what runs" in done.stderr
-    assert re.search(r"\d+ of 60000 done, (\d+ failed, )?\d+ skipped", done.stderr), done.output()
+    assert re.search(r"\d+ of 60000 done, (\d+ failed, )?\d+ not run", done.stderr), done.output()
 
 
 def test_it_starts_ranks_or_is_started_on_them(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from mpi_runtime.cli.main import main
 from tests.helpers import mpi_python, run_program, start_command
+from tests.hosts.namespaces import missing
 
 ROWS = [
     "mpi-runtime", "Python", "system", "packages", "MPI", "launcher", "started by", "batch job", "CPUs", "memory",
@@ -49,6 +50,24 @@ def test_a_setting_with_which_mpi_cannot_start_is_named(launch: list[str]) -> No
         done = program.finish().expect(1)
     assert "wrong: MPI_Init fails with OMPI_MCA_pml=nonsense in the environment, and starts without\n" in done.stdout
     assert "  fix: unset OMPI_MCA_pml\n" in done.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.hosts
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("places", [["/dev/shm"], ["/tmp"], ["/dev/shm", "/tmp"], []])
+def test_ranks_with_directories_of_their_own_are_named_before_mpi_fails(places: list[str], mpi: str) -> None:
+    if reason := missing(("unshare", "mount"), "util-linux"):
+        pytest.skip(reason)
+    mounts = "; ".join(f"mount -t tmpfs none {place}" for place in places) or "true"
+    own = ["unshare", "--mount", "sh", "-c", f'{mounts}; exec "$@"', "sh"]
+    words = [str(mpi_python(mpi)), "-m", "mpi_runtime", "doctor"]
+    launcher = mpi_python(mpi).with_name("mpiexec")
+    with start_command([str(launcher), "-n", "2", *own, *words]) as program:
+        done = program.finish().expect(int(bool(places)))
+    shown = " and a ".join(places)
+    assert (f"each rank has a {shown} of its own" in done.stdout) == bool(places), done.output()
+    assert done.stdout.count("wrong: ") == bool(places)
 
 
 @pytest.mark.mpi

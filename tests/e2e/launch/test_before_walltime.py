@@ -1,7 +1,9 @@
 """What is to be done before the time of a job ends: called once, at the first sign of the end."""
 
+import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +61,30 @@ def test_the_known_end_calls_what_is_due() -> None:
     known = {"SLURM_JOB_ID": "5", "SLURM_JOB_END_TIME": str(int(time.time()) + 3), "PATH": "/nowhere"}
     completed = run_program(APP, "4", env=known).expect(0)
     assert completed.stdout == "working\nsaved 42\ndone\n"
+
+
+@pytest.mark.parametrize("change_s", [-3592.0, 3600.0])
+def test_an_end_that_is_changed_meanwhile_counts(tmp_path: Path, change_s: float) -> None:
+    """The batch system is asked again before the old end is near, and before a callback is called too early."""
+    ends = tmp_path / "end"
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\necho JobId=5 EndTime=$(cat {ends})\n")
+    scontrol.chmod(0o755)
+    end_s = time.time() + (3600 if change_s < 0 else 6)
+
+    def set_end(end_s: float) -> None:
+        ends.with_suffix(".new").write_text(time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(end_s)))
+        ends.with_suffix(".new").replace(ends)
+
+    set_end(end_s)
+    known = {"SLURM_JOB_ID": "5", "SLURM_JOB_END_TIME": str(int(end_s)), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    often = "from mpi_runtime.slurm import walltime\nwalltime.ASK_S, walltime.ASK_MIN_S = 1.0, 0.5\nslurm.before"
+    app = APP.replace("slurm.before", often, 1)
+    with start_program(app, "9", env=known) as program:
+        program.wait_for_line("working")
+        set_end(end_s + change_s)
+        said = program.finish().expect(0).stdout
+    assert said == ("working\nsaved 42\ndone\n" if change_s < 0 else "working\ndone\n")
 
 
 def test_wrong_uses() -> None:

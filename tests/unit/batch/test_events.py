@@ -10,6 +10,7 @@ from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.graph import STARTED
+from mpi_runtime.batch.history.keys import Keys
 from mpi_runtime.batch.run.commands import Commands, Setting
 from mpi_runtime.batch.run.running import AGAIN_S, LASTS_S, CommandEnded, Place, Running, Started, Trouble
 from mpi_runtime.errors import TaskCancelledError
@@ -39,7 +40,7 @@ def test_a_command_that_is_given_back_while_its_job_becomes_the_coordinator_is_o
     cancelled: list[object] = []
     monkeypatch.setattr(mpi_runtime, "cancel", cancelled.append)
     history = SimpleNamespace(controls={}, began={})
-    journal: Any = SimpleNamespace(history=history, settled_array=None, is_successor=True)
+    journal: Any = SimpleNamespace(history=history, keys=Keys({}), is_successor=True)
     ref: Any = SimpleNamespace(binary=lambda: b"id of the call")
     running = Running("out")
     running.by_number[7] = Started(ref, "late", b"key", 7, 0)

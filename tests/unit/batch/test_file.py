@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from mpi_runtime.batch.file.entries import Problem, is_refused, unknown
 from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch, read_text
-from mpi_runtime.batch.history.graph import wrong_names
+from mpi_runtime.batch.file.selection import select
+from mpi_runtime.batch.history.graph import SKIPPED, Graph, wrong_names
 from mpi_runtime.errors import LaunchError
 
 TEXTS = st.text(st.sampled_from("ab{}[]\"'#=\\\n \t,:.0x🙂\r"), max_size=60) | st.text(max_size=40)
@@ -304,3 +305,57 @@ def test_an_unknown_name_is_not_answered_with_a_thousand_others() -> None:
     message = unknown("command", "zz", [f"line-{number}" for number in range(1000)])
     assert "line-49 and more" in message
     assert "line-50" not in message
+
+
+ELEMENTS = """
+[[task]]
+name = "prep"
+command = "prep {sample} {index}"
+product = { sample = ["a", "b"] }
+[[task]]
+name = "train"
+command = "train {sample}"
+product = { sample = ["a", "b"] }
+after = ["prep.{index}"]
+[[task]]
+name = "plot"
+command = "plot"
+zip = { i = [1, 0] }
+after = "prep.{i}, train"
+[[task]]
+name = "twice"
+command = "again"
+repeat = 2
+"""
+
+
+def test_commands_of_arrays_may_come_after_one_of_another_and_be_repeated() -> None:
+    groups, problems = read_batch(ELEMENTS, "toml", {})
+    assert not problems
+    commands = {one.name: one for group in groups for one in group.commands}
+    assert [commands[f"prep.{n}"].shown() for n in range(2)] == ["prep a 0", "prep b 1"]
+    assert [commands[f"train.{n}"].after for n in range(2)] == [("prep.0",), ("prep.1",)]
+    assert [commands[f"plot.{n}"].after for n in range(2)] == [("prep.1", "train"), ("prep.0", "train")]
+    assert [commands[f"twice.{n}"].shown() for n in range(2)] == ["again", "again"]
+    assert [group.after for group in groups] == [(), ("prep.0", "prep.1"), ("prep.1", "train", "prep.0"), ()]
+    assert wrong_names(groups) == []
+    graph = Graph()
+    graph.add(groups)
+    assert [one.name for one in graph.take_ready()] == ["prep.0", "prep.1", "twice.0", "twice.1"]
+    graph.end("prep.1", True)
+    assert [one.name for one in graph.take_ready()] == ["train.1"], "not the whole array"
+    graph.end("prep.0", False)
+    assert (graph.states["train.0"], graph.counts[SKIPPED]) == ("skipped", 1)
+    selection, _ = select(groups, [], [], ["prep.1"], False)
+    assert selection.again == {"prep.1", "train.1", "plot.0", "plot.1"}
+    found, problems = read_batch(ELEMENTS.replace("prep.{index}", "prep.{sampel}"), "toml", {})
+    assert [problem.message for problem in problems] == ["there is no placeholder 'sampel'; did you mean 'sample'?"]
+    assert found[1].is_wrong
+
+
+def test_a_line_may_be_repeated() -> None:
+    groups, problems = read_batch("sim --seed {index} #batch repeat=3 name=sim\n", "lines", {})
+    assert not problems
+    assert [one.shown() for one in groups[0].commands] == [f"sim --seed {n}" for n in range(3)]
+    _, problems = read_batch("sim #batch repeat=100000000\n", "lines", {})
+    assert "a batch can have 10000000 commands" in problems[0].message

@@ -19,7 +19,7 @@ from mpi_runtime.batch.file.options import OPTIONS, read_command
 from mpi_runtime.batch.file.parameters import product, rows, zipped
 from mpi_runtime.batch.file.parse import JSON, LINES, TOML, read_batch, read_text
 from mpi_runtime.batch.history.graph import Graph
-from mpi_runtime.batch.run.control import _expanded
+from mpi_runtime.batch.run.control import expanded
 from mpi_runtime.errors import LaunchError
 
 HUGE = ("1" + "0" * 400, "9" * 5000, "1e400", "99999999999999", f"0x{'f' * 5000}", "-1", "0", "7", "1.5", "nan")
@@ -210,9 +210,9 @@ def test_a_range_of_commands_that_are_not_there() -> None:
     graph = Graph()
     groups, _ = read_batch(array("product = {a = [1, 2, 3], b = [1]}\nname = 'train'"), TOML, {})
     graph.add(groups)
-    assert _expanded(graph, ("train.0-2",)) == (["train.0", "train.1", "train.2"], "")
+    assert expanded(graph, ("train.0-2",)) == (["train.0", "train.1", "train.2"], "")
     for words in ("train.0-99999999999", "train.0-999999999", f"train.0-{'9' * 5000}"):
-        found, wrong = _expanded(graph, (words,))
+        found, wrong = expanded(graph, (words,))
         assert found == []
         assert "there is no command or array" in wrong
 

@@ -15,7 +15,8 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.history import batch_history, submitted
 from mpi_runtime.batch.history.batch_history import FOLDER, Planning, read_history, source_of, used_by
-from mpi_runtime.batch.history.journal import BatchJournal, key_of
+from mpi_runtime.batch.history.journal import BatchJournal
+from mpi_runtime.batch.history.keys import key_of
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import segments
@@ -65,14 +66,13 @@ def test_an_end_holds_until_something_before_it_ends_again(tmp_path: Path) -> No
     first, second = command("first"), command("second", after=("first",))
 
     def known(made: BatchJournal, one: Command) -> bool:
-        key, after = made.key_of(one)
-        found = made.known_end(one, key, after)
-        if found is not None:
-            made.settled(one.name, key, found.number)
-        return found is not None
+        known = made.keys.find(one)
+        if known.ended is not None:
+            made.keys.settle(one.name, known.key, known.ended.number)
+        return known.ended is not None
 
     def run(made: BatchJournal, one: Command) -> None:
-        made.ended(one, made.key_of(one)[0], result(one.name), made.next_number())
+        made.ended(one, made.keys.find(one).key, result(one.name), made.next_number())
 
     with journal(tmp_path) as made:
         assert not known(made, first)
@@ -95,14 +95,14 @@ def test_an_array_ends_with_its_last_command(tmp_path: Path) -> None:
     with journal(tmp_path) as made:
         for name in ("all.0", "all.1"):
             one = command(name, text=name)
-            made.ended(one, made.key_of(one)[0], result(name), made.next_number())
-        made.settled_array("all", ["all.0", "all.1"])
-        key, number = made.key_of(after)
+            made.ended(one, made.keys.find(one).key, result(name), made.next_number())
+        made.keys.settle_array("all", ["all.0", "all.1"])
+        key, number = made.keys.find(after).key, made.keys.find(after).after
         assert number == made.history.number
-        made.settled("all.0", b"another key", number + 5)
-        made.settled_array("all", ["all.0", "all.1"])
-        assert made.key_of(after)[0] != key
-        assert made.key_of(after)[1] == number + 5
+        made.keys.settle("all.0", b"another key", number + 5)
+        made.keys.settle_array("all", ["all.0", "all.1"])
+        assert made.keys.find(after).key != key
+        assert made.keys.find(after).after == number + 5
 
 
 def test_a_run_is_read_while_it_writes_and_after_it_was_torn(tmp_path: Path) -> None:
@@ -235,17 +235,17 @@ def test_a_batch_that_an_earlier_version_began_continues(tmp_path: Path) -> None
     """Its ends are counted from 1, and its commands have no numbers: new ones are higher than all of these."""
     first, second = command("first"), command("second", after=("first",))
     with journal(tmp_path) as made:
-        key, _ = made.key_of(first)
+        key = made.keys.find(first).key
         made.ended(first, key, result("first"), 1)
-        made.ended(second, made.key_of(second)[0], result("second"), 2)
+        made.ended(second, made.keys.find(second).key, result("second"), 2)
         add_raw(made, {"name": "third", "time_s": 1.0})
     with journal(tmp_path) as made:
-        known = made.known_end(first, *made.key_of(first))
+        known = made.keys.find(first).ended
         assert known is not None
-        made.settled("first", key, known.number)
-        assert made.known_end(second, *made.key_of(second)) is not None
+        made.keys.settle("first", key, known.number)
+        assert made.keys.find(second).ended is not None
         made.ended(first, key, result("first"), made.next_number())
-        assert made.known_end(second, *made.key_of(second)) is None, "the end before it is a later one"
+        assert made.keys.find(second).ended is None, "the end before it is a later one"
 
 
 def test_a_journal_that_may_not_be_read_is_not_taken_for_an_empty_one(
@@ -318,7 +318,8 @@ def test_a_requeued_job_continues_its_run_and_one_that_starts_late_has_nothing_t
                 made.plan(planned(1, 1, life=made.life))
         return found
 
-    submitted.note(str(tmp_path), ["7", "8"])
+    submitted.note(str(tmp_path), ["7"])
+    submitted.note(str(tmp_path), ["8"])
     assert life("7", 0) == (False, False)
     assert life("7", 0) == (False, False), "its script has a second line"
     assert life("7", 1, is_fresh=True) == (True, False)

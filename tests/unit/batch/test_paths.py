@@ -46,6 +46,15 @@ def test_what_is_expected_counts_until_it_is_known() -> None:
     assert paths.duration_s("a") == 30.0
 
 
+def test_a_limit_counts_until_commands_of_the_array_have_ended() -> None:
+    paths = Paths()
+    paths.add([group("train", limit=600.0, count=3), group("sum", ("train",), limit=4.0)])
+    assert (paths.duration_s("train"), paths.is_measured("train.0")) == (600.0, False)
+    paths.measured("train.1", 40.0)
+    assert (paths.duration_s("train"), paths.is_measured("train.0")) == (40.0, True)
+    assert paths.duration_s("sum") == 4.0
+
+
 def test_where_nothing_is_known_the_number_of_steps_counts() -> None:
     paths = Paths()
     paths.add([group("alone"), group("first"), group("second", ("first",)), group("third", ("second",))])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mpi_runtime.batch.cli.control import perform
-from mpi_runtime.batch.cli.main import Part
 from mpi_runtime.batch.cli.options import batch_parser
+from mpi_runtime.batch.cli.part import Part
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.records import Status
 from mpi_runtime.batch.history import submitted

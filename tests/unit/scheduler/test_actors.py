@@ -169,8 +169,8 @@ def test_an_actor_that_dies_says_why() -> None:
         cluster.placed(running)
         cluster.died(executor, running, cause="was killed by signal 11")
         message = cluster.told(running).message
-        assert "died: was killed by signal 11. It may have been running." in message
-        assert "It was not started." in cluster.told(cluster.method(actor)).message
+        assert "died: was killed by signal 11. This call may have been running." in message
+        assert "This call was not started." in cluster.told(cluster.method(actor)).message
 
 
 def test_a_constructor_that_raises_gives_its_error_to_all_calls() -> None:

@@ -109,7 +109,7 @@ def test_calls_after_the_loss_of_the_last_rank_that_runs_calls_say_so() -> None:
         assert any("its executor (starting, rank 1, host1) died" in note.text for note in cluster.said)
         why = "cannot run: all ranks that run calls have died, and rank 0 runs none. Start the job with more ranks"
         assert cluster.told(id).message == f"g {why}."
-        assert f"could not be created: Actor {why}. It was not started." in cluster.told(method).message
+        assert f"could not be created: Actor {why}. This call was not started." in cluster.told(method).message
         assert cluster.told(cluster.submit(where=on(1))).message.endswith(f"{why}.")
         cluster.forget()
 

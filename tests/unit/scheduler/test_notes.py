@@ -262,7 +262,7 @@ def test_the_first_and_the_last_line() -> None:
         actor = cluster.actor()
         cluster.done(cluster.placed(actor), actor)
         assert cluster.scheduler.totals_line(12_340_000) == (
-            "the job took 12.3 s: 6 calls ended (1 failed, 1 cancelled, 1 run again), 1 actor created (0 restarted), "
+            "the job took 12.3 s: 6 calls ended (1 failed, 1 cancelled, 1 run again), 1 actor created, "
             "2.0 MiB put, durations of calls add up to 1.5 s, the time of all CPUs to 98.7 s"
         )
         cluster.released(put)

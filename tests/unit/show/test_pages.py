@@ -101,7 +101,8 @@ def test_an_estimate_needs_ends_and_has_a_range() -> None:
 
 def test_the_rest_of_equal_parts_runs_in_rounds() -> None:
     assert rest_s(60, [60, 20], 0) == 40
-    assert rest_s(60, [90], 0) == 0, "it takes longer than the others: nobody knows how much"
+    assert rest_s(60, [90], 0) == 30, "it takes longer than the others: nobody knows how much"
+    assert [rest_s(1.25, [ran_s], 1) for ran_s in (10, 20)] == [10, 20], "an estimate that was wrong does not stay"
     assert rest_s(60, [50, 20], 1) == 70
     assert rest_s(60, [50, 20], 2) == 100
     assert rest_s(60, [0] * 8, 16) == 180
