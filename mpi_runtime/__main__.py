@@ -18,7 +18,7 @@ from mpi_runtime.cli.main import main as run_verb
 from mpi_runtime.config import environment
 from mpi_runtime.core.host.launch import detect
 from mpi_runtime.core.host.launchers import offer_ranks
-from mpi_runtime.errors.frames import hide_start
+from mpi_runtime.errors.remote import show_errors
 
 DOCTOR = ("-m", "mpi_runtime", "doctor")
 _OPTIONS = ("-h", "--help", "-V", "--version", "help")
@@ -62,7 +62,7 @@ def main(words: Sequence[str]) -> None:
         if launch.size != 1:
             offer_ranks()
             atexit.register(_release_workers)
-        hide_start()
+        show_errors()
         run_program(words)
 
 

@@ -43,6 +43,8 @@ class Request:
     """Send the program SIGUSR1 about this many seconds before the end of the time (see `before_walltime`)."""
     requeue: bool = False
     """Start the job again after a preemption or the failure of a node. Without it only `slurm.requeue()` does so."""
+    as_ray: bool = False
+    """In the program, and in all modules that it imports, `import ray` gives this runtime."""
     modules: tuple[str, ...] = ()
     """Environment modules to load."""
     setup: tuple[str, ...] = ()
@@ -109,6 +111,7 @@ def _check(request: Request) -> None:
     for name, allowed, what in (
         ("gpus_per_node", (int, str, type(None)), "a whole number, or 'type:number'"),
         ("requeue", (bool,), "True or False"),
+        ("as_ray", (bool,), "True or False"),
         ("environment", (Mapping,), "a table of variables"),
     ):
         value = getattr(request, name)

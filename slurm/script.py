@@ -114,7 +114,8 @@ def job_name(request: Request, program: tuple[str, ...]) -> str:
 def _launch(request: Request, program: tuple[str, ...], queue: Queue) -> str:
     """Return the launch command. Rank 0 runs the program by `-m mpi_runtime`, which writes the exit file."""
     python = _expanded(request.python)
-    words = f'--exit-file "$left" {" ".join(_argument(word, request, queue) for word in program)}'
+    flag = "--as-ray " if request.as_ray else ""
+    words = f'--exit-file "$left" {flag}{" ".join(_argument(word, request, queue) for word in program)}'
     if request.ranks == 1:
         return f"{python} -m mpi_runtime {words}"
     ranks = str(request.ranks)

@@ -119,6 +119,15 @@ class Browser:
         self.send("Page.navigate", url=address)
         self.wait_for("document.readyState === 'complete' && !!document.body && location.href !== 'about:blank'")
 
+    def years_later(self, years: float) -> None:
+        """Put the clock of pages that are opened from now on forward."""
+        later = f"now() + {round(years * 365.25 * 86400e3)}"
+        source = (
+            "{ const Then = Date, now = Then.now; window.Date = class extends Then { constructor(...given) "
+            f"{{ given.length ? super(...given) : super({later}) }} static now() {{ return {later} }} }} }}"
+        )
+        self.send("Page.addScriptToEvaluateOnNewDocument", source=source)
+
     def run(self, script: str) -> Any:
         """Run an expression in the page and return its value."""
         found = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
@@ -65,6 +66,9 @@ def run(words: Sequence[str]) -> int:
             return arguments
         return launch_command(launcher, arguments, options.ranks, hosts, options.fault_tolerant, env)
 
+    if not options.as_ray and find_spec("ray") is None and _imports_ray(program[0]):
+        note = f"{program[0]} imports ray, which is not installed: with --as-ray `import ray` gives mpi_runtime"
+        print(f"mpi-runtime run: {note}", file=sys.stderr, flush=True)
     if options.dry_run:
         print(shlex.join(command(options.hosts)))
         return 0
@@ -87,6 +91,15 @@ def run(words: Sequence[str]) -> int:
     finally:
         if not file.is_relative_to("/proc"):
             exit_file.forget(file)
+
+
+def _imports_ray(program: str) -> bool:
+    """Whether a program is a file with a line that imports Ray."""
+    try:
+        text = Path(program).read_text(errors="replace")
+    except OSError:  # it is no file
+        return False
+    return re.search(r"^\s*(import|from) ray\b", text, re.MULTILINE) is not None
 
 
 def _make_journal(folder: Path) -> None:

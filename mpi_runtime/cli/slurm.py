@@ -71,7 +71,8 @@ def submit(words: Sequence[str]) -> int:
     options: Options = {name: value for name, value in given.items() if name not in _OWN}
     if options["nodes"] is not None and options["nodes"].isdecimal():
         options["nodes"] = int(options["nodes"])
-    options["requeue"] = options["requeue"] or None  # without the flag a profile decides
+    for flag in ("requeue", "as_ray"):
+        options[flag] = options[flag] or None  # without the flag a profile decides
     if given["env"]:
         pairs = [one.partition("=") for one in given["env"]]
         if wrong := [name for name, equals, _ in pairs if not equals]:
@@ -221,6 +222,7 @@ def submit_parser() -> argparse.ArgumentParser:
     for flags, more in _WITH_VALUE.items():
         parser.add_argument(*flags, **more)
     parser.add_argument("--requeue", action="store_true", help="start again after the failure of a node")
+    parser.add_argument("--as-ray", action="store_true", help="in the program `import ray` gives this runtime")
     parser.add_argument("--dry-run", action="store_true", help="print the script and do not submit it")
     parser.add_argument("--doctor", action="store_true", help="run `mpi-runtime doctor` as the program, on all ranks")
     parser.add_argument(

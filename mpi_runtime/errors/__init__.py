@@ -38,6 +38,7 @@ All but `TaskError` and its subclasses are made from one message, so that the sc
 - `remote.py`: errors of user code in another process: their text, and their bytes
 - `copies.py`: copies of exceptions, made without code of their classes
 - `frames.py`: tracebacks with frames of user code only
+- `hints.py`: what to do about errors of Python that references and handles cause
 - `optional.py`: loads optional libraries, or names the one that is missing
 - `ray.py`: errors of Ray that nothing raises here
 """

@@ -6,6 +6,7 @@ frames of ours. Any other exception from our code is a bug of ours, and keeps th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -120,14 +121,65 @@ def without_start(error: BaseException) -> TracebackType | None:
     return frames if frames is not None or isinstance(error, SyntaxError) else error.__traceback__
 
 
-def hide_start() -> None:
-    """Show an exception that ends the program as if Python itself had started the program."""
+def is_raised_here(error: BaseException) -> bool:
+    """Whether a `raise` of this package has raised an error: a check of ours, not a mistake in our code."""
+    trace = of(error)
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or is_user(trace.tb_frame.f_code.co_filename):
+        return False
+    import opcode  # not at the top: only an error that is shown needs it
+
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == opcode.opmap["RAISE_VARARGS"]
+
+
+def fold(error: BaseException, is_deliberate: Callable[[BaseException], bool]) -> None:
+    """Remove the frames of this package from an error that ends the program, as `lines` does, and from its causes."""
+    seen: list[BaseException | None] = [None]
+    at: BaseException | None = error
+    while at is not None and not any(at is one for one in seen):
+        seen.append(at)
+        is_ours = is_deliberate(at)  # its traceback says so, which is replaced
+        found: list[TracebackType] = []
+        trace = of(at)
+        while trace is not None:
+            found.append(trace)
+            trace = trace.tb_next
+        end = len(found)
+        while not is_ours and end and not is_user(found[end - 1].tb_frame.f_code.co_filename):
+            end -= 1
+        kept = [one for one in found[:end] if is_user(one.tb_frame.f_code.co_filename)]
+        for one in reversed([*kept, *found[end:]] if kept or at is not error else found):
+            trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
+        BaseException.with_traceback(at, trace)
+        if is_ours and at.__cause__ is not None and _is_of_library(at.__cause__):
+            at.__cause__ = None  # its text is in ours
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+
+
+def _is_of_library(error: BaseException) -> bool:
+    """Whether an exception has passed no frame of a program, only some of libraries."""
+    trace = of(error)
+    while trace is not None:
+        path, trace = trace.tb_frame.f_code.co_filename, trace.tb_next
+        if is_user(path) and "-packages" not in path:
+            return False
+    return True
+
+
+def install_hook(is_deliberate: Callable[[BaseException], bool], hint: Callable[[BaseException], str]) -> None:
+    """Show an error that ends the program with frames of user code, and with the `hint` that helps beginners."""
 
     def show(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
         if error.__traceback__ is frames:
-            frames = without_start(error)
-            error.__traceback__ = frames
+            frames = error.__traceback__ = without_start(error)
+            if frames is not None and is_user(frames.tb_frame.f_code.co_filename):
+                fold(error, is_deliberate)
+                frames = error.__traceback__
         sys.__excepthook__(kind, error, frames)
+        with contextlib.suppress(Exception):  # code of its class, or there is no standard error
+            if text := hint(error):
+                print(text, file=sys.stderr)
 
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show

@@ -21,13 +21,6 @@ _TEXT_CHARACTERS_MAX = 20_000
 
 _BRIEF_CHARACTERS_MAX = 300
 
-_READ_ONLY = ("destination is read-only", "array is read-only", "WRITEABLE flag")
-"""Parts of the messages of numpy and Cython for writes into a read-only array."""
-_WHY_READ_ONLY = (
-    "mpi_runtime: arrays that are arguments of a call, or that get() returns, are read-only, because all readers of a "
-    "large value share the same memory. Write into a copy: array.copy(), or get(ref, copy=True)."
-)
-
 
 def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseException, title: str = "") -> str:
     """Return the text of a remote error: where it happened, and the traceback without this package's own frames.
@@ -46,7 +39,21 @@ def describe(function_name: str, pid: int, rank: int, host: str, exc: BaseExcept
 
 
 def _is_deliberate(error: BaseException) -> bool:
-    return isinstance(error, MpiRuntimeError) and not isinstance(error, InternalError)
+    if isinstance(error, (MpiRuntimeError, KeyboardInterrupt)):
+        return not isinstance(error, InternalError)
+    kinds = (TypeError, ValueError, LookupError, AttributeError, RuntimeError)
+    return isinstance(error, kinds) and tracebacks.is_raised_here(error)
+
+
+def show_errors() -> None:
+    """Show an error that ends this program without frames of this package, and with a hint if there is one."""
+    tracebacks.install_hook(_is_deliberate, _hint)
+
+
+def _hint(error: BaseException) -> str:
+    from mpi_runtime.errors import hints  # not at the top: only a failing task or program pays for it
+
+    return hints.hint(error)
 
 
 def brief(exc: BaseException) -> str:
@@ -76,8 +83,7 @@ def make_task_error(
 ) -> TaskError:
     """Return the error for an exception that escaped from user code. `note` is added to its text.
 
-    The error of another task keeps its first cause, and its text grows by one traceback. An error of
-    writing into a read-only array gets a note with the reason.
+    The error of another task keeps its first cause, and its text grows by one traceback. Others may get a hint.
     """
     try:
         return _made(exc, function_name, pid, rank, host, title, note)
@@ -90,8 +96,8 @@ def make_task_error(
 def _made(exc: BaseException, function_name: str, pid: int, rank: int, host: str, title: str, note: str) -> TaskError:
     cause = exc.cause if isinstance(exc, TaskError) else exc
     text = describe(function_name, pid, rank, host, exc, title)
-    if cause is exc and isinstance(cause, ValueError) and any(one in text for one in _READ_ONLY):
-        note = note or _WHY_READ_ONLY
+    if cause is exc:
+        note = note or _hint(cause)
     return task_error(cause, f"{text}\n{note}" if note else text)
 
 

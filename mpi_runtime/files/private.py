@@ -81,5 +81,20 @@ def open_file(path: str | Path) -> int:
     return descriptor
 
 
+def read_file(path: str | Path) -> bytes:
+    """Return the content of a file of values that may lie anywhere, such as a checkpoint.
+
+    A group may write to it: with some umasks all files are so.
+
+    Raises:
+        PermissionError: it is another user's, or all users may write to it.
+        OSError: it cannot be read, or is a symbolic link.
+    """
+    with open(open_file(path), "rb") as file:
+        if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+            raise _refusal(path, _WRITABLE)
+        return file.read()
+
+
 def _refusal(path: str | Path, why: str) -> PermissionError:
     return PermissionError(None, f"loading its values can run code, and {path} {why}", str(path))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from mpi_runtime.extend import first_version
+from mpi_runtime.files import private
 from mpi_runtime.rl.envs import Maker
 from mpi_runtime.rl.parameters import Given
 from mpi_runtime.rl.parts.episodes import Episodes
@@ -55,7 +56,9 @@ def read(path: str | os.PathLike[str]) -> Content:
             raise CheckpointError(f"{file} is a directory without a single checkpoint-* in it: name the file")
         file = inside[0]
     try:
-        content: Content = first_version.loads(file.read_bytes())
+        content: Content = first_version.loads(private.read_file(file))
+    except PermissionError as error:
+        raise CheckpointError(f"{error.strerror}. If you trust it, load a copy of your own: cp {file} .") from error
     except OSError as error:
         raise CheckpointError(f"no checkpoint can be read: {error}") from error
     except Exception as error:  # whatever unpickling some other file raises

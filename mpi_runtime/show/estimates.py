@@ -49,6 +49,16 @@ def estimate(samples: Sequence[tuple[float, float]], open_calls: int) -> Estimat
     return Estimate(now_s + open_calls / rate, now_s + open_calls / fast, now_s + open_calls / slow, rate, open_calls)
 
 
+def whole(together: Estimate, parts: Sequence[Estimate]) -> Estimate:
+    """The estimate of all calls: not before the last of their functions is done."""
+    return msgspec.structs.replace(
+        together,
+        end_s=max(one.end_s for one in (together, *parts)),
+        low_s=max(one.low_s for one in (together, *parts)),
+        high_s=max(one.high_s for one in (together, *parts)),
+    )
+
+
 def rest_s(each_s: float, running_s: Sequence[float], waiting: int) -> float:
     """How long the rest takes, if each part takes `each_s`, and as many run at a time as now.
 

@@ -23,11 +23,17 @@ NO_ACTORS: Listed[ActorEntry] = Listed(0, [])
 
 
 class Waiting(msgspec.Struct):
-    """Calls of a function that wait for one reason."""
+    """Calls of a function that wait."""
 
     why: str
+    """Of the oldest: others may wait for something else."""
     calls: int
     function: str
+
+    @property
+    def reason(self) -> str:
+        """Why they wait, in words."""
+        return self.why if self.calls == 1 else f"the oldest {self.why}"
 
 
 class Search(msgspec.Struct):
@@ -91,6 +97,8 @@ class Facts(msgspec.Struct, kw_only=True):
         if not self.end_s:
             return {}
         found = {name: one.open_at(self.end_s, self.now_s) for name, one in self.estimates.items()}
+        if "" in found:  # each is rounded, and a function may end later than all calls do at their common rate
+            found[""] = max(found[""], sum(number for name, number in found.items() if name))
         return {name: number for name, number in found.items() if number}
 
     @property
@@ -151,4 +159,6 @@ def on_terminal(facts: Facts) -> Facts:
 
 def waits(facts: Facts) -> str:
     """Return why calls wait, in words for a terminal."""
-    return "; ".join(f"{count(one.calls)} of {one.function} {one.why}" for one in facts.waits)
+    return "; ".join(
+        f"{count(one.calls)} of {one.function}{'' if one.calls == 1 else ','} {one.reason}" for one in facts.waits
+    )

@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry, JobCo
 from mpi_runtime.show import node_sections, sections
 from mpi_runtime.show.charts import colours
 from mpi_runtime.show.facts import Facts, failures_first
-from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
+from mpi_runtime.show.numbers import clock_on, count, moment, plural, seconds, size, three
 from mpi_runtime.show.page import Block, Document, card
 
 PILLS = {
@@ -30,7 +30,7 @@ def document(facts: Facts) -> Document:
     meta = [
         f"{facts.host}, {plural(glance.nodes_in_all, 'node')}",
         f"pid {facts.pid}",
-        f"started {clock(facts.begin_s)}",
+        f"started {moment(facts.begin_s)}",
         f"{'took' if facts.is_over else 'elapsed'} {seconds(rest)}",
     ]
     looks = {"killed": "bad", "lost": "warn"}
@@ -97,7 +97,7 @@ def _doing(facts: Facts, counts: JobCounts, functions: list[FunctionEntry], ende
 
 def _waits(facts: Facts, counts: JobCounts) -> dict[str, Any]:
     small = "call waits" if counts.waiting == 1 else "calls wait"
-    rows = [[f"{one.function}: {one.why}", count(one.calls), one.function] for one in facts.waits[:4]]
+    rows = [[f"{one.function}: {one.reason}", count(one.calls), one.function] for one in facts.waits[:4]]
     return card("What waits, and why?", count(counts.waiting), small, rows)
 
 
@@ -126,10 +126,11 @@ def _failed(facts: Facts, counts: JobCounts, ended: int) -> dict[str, Any]:
     rows = [[one.text, count(one.failed), one.function] for one in errors[:4] if one.failed]
     small = f"of {plural(ended, 'ended call')}"
     if errors and counts.failed:
-        small += f", last at {clock(max(one.last_us for one in errors) / 1e6, with_seconds=False)}"
+        small += f", last at {clock_on(max(one.last_us for one in errors) / 1e6, facts.now_s, False)}"
     if retried := sum(one.retried for one in errors):
         rows = [*rows[:3], ["attempts that failed and ran again", count(retried)]]
-    link = {"note": "Errors and tracebacks", "link": "#functions"} if errors else {}
+    link = {"note": "Errors and tracebacks", "link": "#functions", "find": "failed>0"} if errors else {}
+    link["finds"] = "functions"
     return card("What failed?", count(counts.failed), small, rows, bad=bool(counts.failed), **link)
 
 
@@ -140,7 +141,7 @@ def _when(facts: Facts, counts: JobCounts, ended: int) -> dict[str, Any]:
         q = "When was it done?" if facts.state == "ended" else "When did it end?"
         is_killed = facts.state == "killed"
         small = f"{'killed' if is_killed else ''} after {seconds(facts.now_s - facts.begin_s)}"
-        return card(q, clock(facts.now_s), small, rows, bad=is_killed)
+        return card(q, clock_on(facts.now_s, facts.begin_s), small, rows, bad=is_killed)
     whole = ended + open_calls
     known: dict[str, Any] = {
         "meter": [counts.finished, counts.failed, counts.running, whole],
@@ -159,8 +160,9 @@ def _when(facts: Facts, counts: JobCounts, ended: int) -> dict[str, Any]:
         rows = [["calls open at its end", count(late.pop("", 0))]]
         rows += [[f"{name}, open at the end", count(number), name] for name, number in late.items()][:3]
     fine = found.high_s - facts.now_s < 600
-    note = f"{clock(found.low_s, fine)} to {clock(found.high_s, fine)}, if no more are submitted"
-    return card("When is it done?", clock(found.end_s, fine), small, rows, note=note, bad=late_s > 0, **known)
+    low, high, end = (clock_on(one, facts.now_s, fine) for one in (found.low_s, found.high_s, found.end_s))
+    note = f"{low} to {high}, if no more are submitted"
+    return card("When is it done?", end, small, rows, note=note, bad=late_s > 0, **known)
 
 
 def _not_before(facts: Facts) -> dict[str, Any]:
@@ -171,8 +173,8 @@ def _not_before(facts: Facts) -> dict[str, Any]:
     rows = [[f"{name}: too few have ended", count(number), name] for name, number in unknown[:3]]
     if last is None:
         return {"big": "\u2013", "small": "no estimate yet", "rows": rows}
-    is_late = bool(facts.end_s) and ends[last] > facts.end_s
-    return {"big": f"> {clock(ends[last], False)}", "small": f"when {last} may be done", "rows": rows, "bad": is_late}
+    is_late, big = bool(facts.end_s) and ends[last] > facts.end_s, f"> {clock_on(ends[last], facts.now_s, False)}"
+    return {"big": big, "small": f"when {last} may be done", "rows": rows, "bad": is_late}
 
 
 def _wall(facts: Facts) -> list[Block]:

@@ -27,7 +27,7 @@ from mpi_runtime.scheduler.protocol.window_questions import (
     WholeStore,
 )
 from mpi_runtime.show import job, metrics, node_sections, sections, stacks
-from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate
+from mpi_runtime.show.estimates import ENDS_MIN, Estimate, estimate, whole
 from mpi_runtime.show.facts import NO_ACTORS, Facts, Waiting
 from mpi_runtime.show.measures import measured_of
 from mpi_runtime.show.metrics import rows_of
@@ -186,6 +186,9 @@ class LiveJob:
             samples = [(time_s, float(ended.get(name, 0))) for time_s, ended in self._ended]
             if (one := estimate(samples, count)) is not None:
                 found[name] = one
+        if "" in found:
+            found[""] = whole(found[""], [one for name, one in found.items() if name])
+        self._count_waits(glance)
         facts.unknown = {name: count for name, count in open_calls.items() if name and count and name not in found}
         if sum(facts.unknown.values()) > UNKNOWN_PART * open_calls[""]:
             found.pop("", None)  # the rate of other functions says nothing about these
@@ -206,6 +209,13 @@ class LiveJob:
         for name, value in values.items():
             self._curves[name].append(max(0.0, value))
         facts.curves = {name: list(points) for name, points in self._curves.items()}
+
+    def _count_waits(self, glance: JobState) -> None:
+        """Of calls that wait the reasons are asked for now and then, their numbers are those of now."""
+        waiting = {one.name: one.waiting for one in glance.functions}
+        for one in self.facts.waits:
+            one.calls = waiting.get(one.function, 0)
+        self.facts.waits = [one for one in self.facts.waits if one.calls]
 
     def _look_at_hosts(self) -> None:
         """Ask what is used on each host. The question has them measure, so the answer is some seconds old."""

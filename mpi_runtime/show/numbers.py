@@ -50,6 +50,17 @@ def clock(time_s: float, with_seconds: bool = True) -> str:
     return time.strftime("%H:%M:%S" if with_seconds else "%H:%M", time.localtime(time_s))
 
 
+def moment(time_s: float) -> str:
+    """Return date and time, for seconds since 1970: a page may be read in another year."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
+def clock_on(time_s: float, day_s: float, with_seconds: bool = True) -> str:
+    """Return the time of the day, after the date unless that is the date of `day_s`."""
+    day, other = (time.strftime("%Y-%m-%d", time.localtime(one)) for one in (time_s, day_s))
+    return clock(time_s, with_seconds) if day == other else f"{day} {clock(time_s, with_seconds)}"
+
+
 def plural(number: float, noun: str) -> str:
     """Return a count with its noun."""
     return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"

@@ -5,6 +5,9 @@ A page is a document: a dictionary with `name`, `pill` (look and word of its sta
 is a section. The scripts in `assets/` draw each kind, and know nothing of jobs. So a page in a file and the live page
 look alike, and what they show is decided in Python.
 
+The note of a card may have a `link` to a table, where `find` opens the rows with these words. Rows of a card lead to
+the table `finds`, to the rows with their function or text.
+
 | kind | content |
 | --- | --- |
 | `cards` | questions with answers: `q`, `big`, `small`, `bad`, `rows` of (text, value, function), `meter`, `note` |

@@ -8,11 +8,12 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from mpi_runtime.scheduler.protocol.entries import ActorEntry
 from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry, Piece
 from mpi_runtime.show import charts
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, use
 from mpi_runtime.show.facts import Facts
-from mpi_runtime.show.numbers import clock, count, plural, size
+from mpi_runtime.show.numbers import clock_on, count, moment, plural, size
 from mpi_runtime.show.page import Block, Column, table
 
 CALLS_MAX = 20_000
@@ -42,7 +43,7 @@ def functions(facts: Facts) -> Block:
         name, times = one.name, took.get(one.name, [])
         end = facts.estimates.get(name)
         median = statistics.median(times) / 1e6 if times else one.mean_us / 1e6 if one.mean_us >= 0 else None
-        mean = clock(end.end_s, False) if end is not None and not facts.is_over else ""
+        mean = clock_on(end.end_s, facts.now_s, False) if end is not None and not facts.is_over else ""
         bar = [one.done, one.failed, one.running, one.submitted, name, mean]
         row = [name, name, one.needs, bar, one.waiting, one.running, one.done, one.failed, median]
         rows.append([*row, max(times) / 1e6 if times else None, facts.rates.get(name, 0.0)])
@@ -71,7 +72,7 @@ def error_blocks(errors: Sequence[ErrorEntry]) -> list[Block]:
     for one in errors:
         parts = [f"{plural(one.failed, 'call')} failed"] if one.failed else []
         parts += [f"{plural(one.retried, 'attempt')} failed and ran again"] if one.retried else []
-        where = f"last at {clock(one.last_us / 1e6)}" + (f" on {one.host}, rank {one.rank}" if one.host else "")
+        where = f"last at {moment(one.last_us / 1e6)}" + (f" on {one.host}, rank {one.rank}" if one.host else "")
         shown.append({"text": one.text, "where": f"{', '.join(parts)}; {where}", "trace": one.trace})
     return [{"kind": "errors", "errors": shown, "open": len(shown) < 4}] if shown else []
 
@@ -133,11 +134,11 @@ def actors(facts: Facts) -> list[Block]:
     for one in facts.actors.rows:
         title = one.title or one.actor_id[:8]
         where = facts.host_of(one)
-        row = [one.actor_id, title, one.class_name, one.state, where, one.pid, one.pending_calls]
+        row = [one.actor_id, title, one.class_name, _state_of(facts, one), where, one.pid, one.pending_calls]
         rows.append([*row, one.num_restarts, facts.sizes.get((where, one.pid or 0)), one.death_cause or ""])
     if not rows:
         return []
-    states = [one.state for one in facts.actors.rows]
+    states = [_state_of(facts, one) for one in facts.actors.rows]
     said = f"{count(facts.actors.count)}: " + ", ".join(
         f"{count(states.count(state))} {state.lower().replace('_', ' ')}" for state in dict.fromkeys(states)
     )
@@ -146,6 +147,11 @@ def actors(facts: Facts) -> list[Block]:
     columns += [("memory", "bytes", {"help": "resident, with what it shares with others"}), ("cause of death", "text")]
     more = {"count": facts.actors.count, "search": "name, class, state" if len(rows) > 8 else ""}
     return [table("actors", "Actors", columns, rows, said=said, sort=5, down=True, open=not facts.is_over, **more)]
+
+
+def _state_of(facts: Facts, actor: ActorEntry) -> str:
+    """The state of an actor. With the job the last ones have ended."""
+    return "ENDED" if facts.is_over and actor.state != "DEAD" else actor.state
 
 
 def store(facts: Facts) -> list[Block]:

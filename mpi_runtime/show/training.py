@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mpi_runtime.show.numbers import count, plural, seconds, three
+from mpi_runtime.show.numbers import count, moment, plural, seconds, three
 from mpi_runtime.show.page import Block, Document, card, table
 
 T = TypeVar("T")
@@ -56,7 +56,9 @@ def document(directory: Path) -> Document:
     facts = [[name, str(value)] for name, value in parameters.items() if value not in (None, "", [])]
     blocks.append({"id": "parameters", "kind": "kv", "title": "Parameters", "rows": facts})
     saved = sorted(directory.glob("checkpoint_*"), key=lambda one: one.stat().st_mtime)
-    meta = [os.fspath(directory), *([f"last checkpoint {saved[-1].name}"] if saved else ["no checkpoint"])]
+    begin_s = os.path.getmtime(directory / PARAMETERS)
+    meta = [os.fspath(directory), f"started {moment(begin_s)}", f"last written {moment(written_s)}"]
+    meta.append(f"last checkpoint {saved[-1].name}" if saved else "no checkpoint")
     return {
         "name": f"{parameters.get('algorithm', 'training')} on {parameters.get('env', '?')}",
         "pill": ["run live", "Running"] if is_running else ["hollow", "Not running"],

@@ -6,7 +6,7 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.dispatch import backoff, deadline, fair_shares, locality
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.places import constraints, gpu_pool
-from mpi_runtime.scheduler.protocol.amounts import amount
+from mpi_runtime.scheduler.protocol.amounts import amount, gib
 from mpi_runtime.scheduler.protocol.events import BRINGS, OWN_SCHEDULER, Label, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.protocol.questions import Explanation
@@ -79,7 +79,7 @@ def _where_it_is(state: State, found: Object) -> str:
     places = [f"in the shared memory of {', '.join(hosts)}"] if hosts else []
     if found.disk is not None:
         places.append(f"on a disk of {state.ranks[found.disk.rank].node.hostname}")
-    size = next((notes.gib(place.size) for place in found.places()), "")
+    size = next((gib(place.size) for place in found.places()), "")
     return f"The value is there: {size}, {' and '.join(places)}. {READ_ONLY}"
 
 
@@ -155,7 +155,7 @@ def _coming(state: State, task: Task, number: int) -> str:
     for id, fetching in coming:
         if fetching is None:
             continue
-        size = notes.gib(next((place.size for place in state.objects[id].places()), 0))
+        size = gib(next((place.size for place in state.objects[id].places()), 0))
         source = state.nodes.get(fetching.source_node)
         where = f"from {source.hostname}" if source is not None else "from disk"
         words.append(f"{size} {where if fetching.source is not None else 'that wait for a source'}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from mpi_runtime.scheduler.log.notes import gib
 from mpi_runtime.scheduler.places.constraints import reachable
+from mpi_runtime.scheduler.protocol.amounts import gib
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, MOVED_BYTES_PER_US, NEAR_WORTH_BYTES, VICTIMS_MAX
 from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records.grant_sources import Source

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpi_runtime.scheduler.protocol.amounts import amount
+from mpi_runtime.scheduler.protocol.amounts import amount, gib
 from mpi_runtime.scheduler.protocol.effects import UNHANDLED, Note
 from mpi_runtime.scheduler.protocol.limits import LOGGED_SINGLY_MAX, UNIT
 from mpi_runtime.scheduler.records.records import Node, Rank
@@ -80,13 +80,3 @@ def listed(words: Sequence[str], most: int) -> str:
 def counted(number: int, what: str) -> str:
     """Return a number with its noun."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def gib(size: int) -> str:
-    """Return a number of bytes with a binary unit, as people read it."""
-    value, unit = float(size), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, larger
-    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"

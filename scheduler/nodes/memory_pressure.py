@@ -17,6 +17,7 @@ from __future__ import annotations
 from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.dispatch.stealing import ask_all_for_the_rest
 from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.protocol.amounts import gib
 from mpi_runtime.scheduler.protocol.effects import MEMORY, Cancel, StopExecutor
 from mpi_runtime.scheduler.protocol.limits import LARGEST_OBJECTS
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
@@ -80,7 +81,7 @@ def running(executor: Executor) -> Task | None:
 
 def words(event: MemoryReported) -> str:
     """Describe the use of the memory."""
-    used, limit = notes.gib(event.used), notes.gib(event.limit)
+    used, limit = gib(event.used), gib(event.limit)
     share = 100 * event.used / event.limit if event.limit else 100.0
     return (
         f"{used} of {limit} of memory are used ({event.where}, {share:.0f} %; memory_usage_threshold is "
@@ -91,11 +92,11 @@ def words(event: MemoryReported) -> str:
 def full_words(state: State, node: Node, event: MemoryReported) -> str:
     """Describe the use of the memory, with the largest processes and values."""
     by_pid = {executor.pid: executor for executor in node.executors()}
-    processes = [f"{notes.gib(size)} {named(by_pid.get(pid), pid, name)}" for pid, name, size in event.largest]
+    processes = [f"{gib(size)} {named(by_pid.get(pid), pid, name)}" for pid, name, size in event.largest]
     copies = [((found.copies or {}).get(node.number), found) for found in state.objects.values()]
     here = [(copy.size, found) for copy, found in copies if copy is not None]
     largest = sorted(here, key=lambda one: (-one[0], one[1].id))[:LARGEST_OBJECTS]
-    values = [f"{notes.gib(size)} {found}" for size, found in largest]
+    values = [f"{gib(size)} {found}" for size, found in largest]
     said = [f" Largest processes: {', '.join(processes)}."] if processes else []
     said += [f" Largest values in shared memory: {', '.join(values)}."] if values else []
     return f"{words(event)}.{''.join(said)}".removesuffix(".")

@@ -28,6 +28,7 @@ from collections.abc import Iterable
 
 from mpi_runtime.scheduler.dispatch.stealing import ask_all_for_the_rest
 from mpi_runtime.scheduler.log import notes, value_moves
+from mpi_runtime.scheduler.protocol.amounts import gib
 from mpi_runtime.scheduler.protocol.effects import Forget, ReadyStored, RoomAnswer, Spill
 from mpi_runtime.scheduler.protocol.events import Forgotten, OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import (
@@ -249,9 +250,9 @@ def why_not(state: State, node: Node, room: Room) -> str:
     used = sum(size for id, size in sizes.items() if id in pins)
     known = sum(sizes[found.id] for found in here if found.id not in pins and who_knows(state, found, node))
     largest = sorted(here, key=lambda found: (-sizes[found.id], found.id))[:LARGEST_OBJECTS]
-    values = ", ".join(f"{notes.gib(sizes[found.id])} {found}{_kept_by(state, found)}" for found in largest)
+    values = ", ".join(f"{gib(sizes[found.id])} {found}{_kept_by(state, found)}" for found in largest)
     return (
-        f"Of {len(here)} values {notes.gib(used)} are arguments of calls that run there, and {notes.gib(known)} may be "
+        f"Of {len(here)} values {gib(used)} are arguments of calls that run there, and {gib(known)} may be "
         f"looked at by processes that hold references."
         + (f" Nothing can be written to disk: {room.problem}." if room.problem else "")
         + (f" The largest: {values}." if values else "")

@@ -14,7 +14,7 @@ from mpi_runtime.gpu import ledger
 from mpi_runtime.gpu.device import STATED, Device
 from mpi_runtime.gpu.ledger import Granted, Inventory
 from mpi_runtime.gpu.topology import NVLINK
-from mpi_runtime.scheduler.protocol.amounts import TYPE, Request, amount
+from mpi_runtime.scheduler.protocol.amounts import TYPE, Request, amount, gib
 from mpi_runtime.scheduler.protocol.entries import GpuEntry, GpuUser
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX, UNIT
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
@@ -96,7 +96,7 @@ def largest(nodes: list[Node]) -> str:
         for name, units in best.total.custom.items()
         if not name.startswith(("node:", TYPE))  # the types of GPUs are described with the GPUs
     ]
-    standard = [f"{amount(best.total.cpu)} CPU", owned(best), f"{best.total.memory} bytes of memory"]
+    standard = [f"{amount(best.total.cpu)} CPU", owned(best), f"{gib(best.total.memory)} of memory"]
     return f"{best.hostname} with {', '.join(standard + custom)}"
 
 

@@ -45,8 +45,8 @@ class Request(Struct, array_like=True, frozen=True, gc=False):
         kind = f" of type {' and '.join(self.types)}" if self.types and self.needs_gpu else ""
         parts += [f"{amount(self.gpu)} GPU{kind}"] if self.gpu else []
         where = "" if self.gpu else kind and f" on a GPU{kind}"
-        parts += [f"{self.gpu_memory} bytes of GPU memory{where}"] if self.gpu_memory else []
-        parts += [f"{self.memory} bytes of memory"] if self.memory else []
+        parts += [f"{gib(self.gpu_memory)} of GPU memory{where}"] if self.gpu_memory else []
+        parts += [f"{gib(self.memory)} of memory"] if self.memory else []
         custom = [(name, units) for name, units in self.custom if not (kind and name.startswith(TYPE))]
         parts += [f"{amount(units)} of {name!r}" for name, units in custom]
         return ", ".join(parts) or "nothing"
@@ -55,6 +55,16 @@ class Request(Struct, array_like=True, frozen=True, gc=False):
 def amount(units: int) -> str:
     """Units in the numbers that people use."""
     return f"{units / UNIT:g}"
+
+
+def gib(size: int) -> str:
+    """Return a number of bytes with a binary unit, as people read it."""
+    value, unit = float(size), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
 
 
 def custom_of(units: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

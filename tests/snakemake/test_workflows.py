@@ -93,7 +93,7 @@ def test_what_fails_is_reported_and_an_interrupt_ends_the_rest(tmp_path: Path) -
     assert done.returncode != 0
     assert "exit code 1 on " in done.stderr, "that of the Snakemake of the job"
     assert "large-3-1 asks for 1 CPU, " in done.stderr
-    assert " bytes of memory on one node, and no node owns that much" in done.stderr
+    assert " of memory on one node, and no node owns that much" in done.stderr
     assert (tmp_path / "good.txt").read_text() == "{curly}\n"
     (output,) = (tmp_path / ".snakemake" / "mpi_runtime").glob("bad-*.out")
     assert "to be seen" in output.read_text()

@@ -13,7 +13,7 @@ from mpi_runtime.batch.history.outputs import tail
 from mpi_runtime.batch.history.results import shortened
 from mpi_runtime.batch.show.overview import Overview, overview
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, colours, timeline, use
-from mpi_runtime.show.numbers import clock, count, plural, seconds, three
+from mpi_runtime.show.numbers import clock_on, count, moment, plural, seconds, three
 from mpi_runtime.show.page import Block, Document, card, table
 
 TAILS_MAX = 200
@@ -37,7 +37,7 @@ def document(name: str, directory: str, history: History, now: float, is_running
     end_s = max((one.end for one in ran), default=begin_s)
     nodes = history.nodes()
     runs = sum(run.role == RUN for run in history.runs)
-    meta = [os.path.abspath(directory), plural(runs, "run"), f"last started {clock(found.begin_s)}"]
+    meta = [os.path.abspath(directory), plural(runs, "run"), f"last started {moment(found.begin_s)}"]
     jobs = list(dict.fromkeys(run.job for run in history.session()))
     if jobs:
         meta.insert(0, jobs[0] if len(jobs) == 1 else plural(len(jobs), "job"))
@@ -104,7 +104,7 @@ def _cards(
         "rows": [[ending, count(number)] for ending, number in endings],
     }
     if found.failed:
-        failed.update(note="Their output", link="#failures")
+        failed.update(note="Their output", link="#failures", finds="failures")
     when: dict[str, Any] = {
         "q": "When is it done?" if is_running else "When did it end?",
         "meter": [found.done, len(found.failed), len(seen), found.total],
@@ -112,10 +112,10 @@ def _cards(
     }
     if is_running:
         left_s = found.left_s
-        when["big"] = clock(now + left_s, with_seconds=left_s < 600) if left_s is not None else "\u2013"
+        when["big"] = clock_on(now + left_s, now, left_s < 600) if left_s is not None else "\u2013"
         when["small"] = f"about, in {seconds(left_s)}" if left_s is not None else "no command has ended"
     else:
-        when |= {"big": clock(found.end_s), "small": f"after {seconds(found.end_s - found.begin_s)}"}
+        when |= {"big": clock_on(found.end_s, found.begin_s), "small": f"after {seconds(found.end_s - found.begin_s)}"}
     return [doing, waits, failed, when]
 
 

@@ -13,6 +13,7 @@ from mpi_runtime.core.calls import specs
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver import running, session
 from mpi_runtime.errors import arguments as checks
+from mpi_runtime.errors.remote import show_errors
 from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.show import log
 
@@ -114,6 +115,7 @@ def init(
         ray.init(num_cpus=4, runtime_env={"working_dir": ".", "env_vars": {"MODE": "fast"}})
         ```
     """
+    show_errors()
     if address not in (None, "local", "auto"):
         raise ValueError(
             f"init(address={address!r}): a job of MPI ranks cannot be joined by address. Start the program with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 
@@ -50,9 +51,11 @@ def dump_code(code: object, name: str) -> bytes:
     except Exception as error:
         if is_of_handler(error):
             raise
+        variable = _refused(code)
+        what = f"Its variable {variable!r}" if variable else "It"
         raise TypeError(
-            f"cannot serialise {name}: {error}. It refers to something that belongs to this process (a lock, an open "
-            "file, a connection). Create it inside, or pass it as an argument in a form that can be serialised. "
+            f"cannot serialise {name}: {error}. {what} refers to something that belongs to this process (a lock, an "
+            "open file, a connection). Create it inside, or pass it as an argument in a form that can be serialised. "
             f"mpi_runtime.util.inspect_serializability({name}) shows what it is."
         ) from error
     if len(pickled) > CODE_BYTES_WARN:
@@ -65,6 +68,28 @@ def dump_code(code: object, name: str) -> bytes:
             raise ValueError(f"{message} The limit is {CODE_BYTES_MAX / 1e6:.0f} MB.")
         warnings.warn(message, stacklevel=_depth_of_user_code())
     return pickled
+
+
+def _refused(code: object) -> str:
+    """A variable of a function, or of the methods of a class, that cannot be serialised; empty: none is known."""
+    import inspect  # not at the top: errors alone need it
+
+    for function in vars(code).values() if isinstance(code, type) else (code,):
+        if inspect.isfunction(function):
+            known = inspect.getclosurevars(function)
+            for name, value in {**known.nonlocals, **known.globals}.items():
+                if not _can_be_pickled(value):
+                    return name
+    return ""
+
+
+def _can_be_pickled(value: object) -> bool:
+    from mpi_runtime.core.objects import code_pickler
+
+    with contextlib.suppress(Exception):
+        code_pickler.dumps(value)
+        return True
+    return False
 
 
 def _depth_of_user_code() -> int:

@@ -106,7 +106,9 @@ class ObjectRef(Generic[T_co]):
         if self._client.has_ended:
             return f"<p>{in_html(repr(self))}: its job has ended</p>"
         found = self._client.questions.ask(Explain(self._id))
-        rows = [("state", found.state), ("of", found.name), ("why", found.why)]
+        # "ready" is the word of the scheduler for a call that has its arguments: the value is not there.
+        state = "waits" if found.state in ("waiting", "ready", "staging", "lost", "sent") else found.state
+        rows = [("state", state), ("of", found.name), ("why", found.why)]
         return html_table((repr(self), ""), [row for row in rows if row[1]])
 
     def __hash__(self) -> int:

@@ -52,6 +52,7 @@ from mpi_runtime.core.host.machine import shortage
 from mpi_runtime.core.host.process_tree import (
     adopt_orphans,
     children,
+    continue_without_parent,
     die_with_parent,
     has_variable,
     is_exiting,
@@ -354,6 +355,7 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a batch system announces the end of the job to the driver
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     name_process("mpi-rt-forksrv")
+    continue_without_parent()
     output.install()
     if preload:
         make_ready()

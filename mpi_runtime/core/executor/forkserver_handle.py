@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import select
+import signal
 import socket
 import sys
 import types
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple
 
-from mpi_runtime.core.host import launchers
+from mpi_runtime.core.host import launchers, process_tree
 from mpi_runtime.core.host.spawn import start_python
 
 SHARED = ("mpi_runtime.core.objects.arena", "mpi_runtime.core.transport.unsent_frame", "mpi_runtime.show.log")
 """Modules that both processes need after a fork: they are loaded once, before it."""
+LOOK_S = 0.5
+"""Seconds between two looks at a forkserver that has not ended."""
 
 
 class Handle(NamedTuple):
@@ -24,11 +28,36 @@ class Handle(NamedTuple):
     socket: socket.socket
     wait: Callable[[], int]
     """Waits for its end. Returns its exit code, or the negative number of the signal that ended it."""
+    pid: int
 
     def end(self) -> int:
-        """End it: it kills all executors when our end closes. Return the result of `wait`."""
+        """End it: it kills all executors when it can read no more. Return the result of `wait`.
+
+        A signal may have stopped it, or a debugger, such as one that a task has started. Then its children are killed
+        here, the debugger with them, and at last the forkserver itself.
+        """
+        with contextlib.suppress(OSError):  # it has ended
+            self.socket.shutdown(socket.SHUT_WR)
+            os.kill(self.pid, signal.SIGCONT)
+        looks = 0
+        while process_tree.is_alive(self.pid) and looks < 2 and not self._has_closed():
+            looks = looks + 1 if process_tree.is_stopped(self.pid) else 0
+            for one in process_tree.descendants(self.pid) if looks else []:
+                process_tree.kill_group(one)
         self.socket.close()
-        return self.wait()
+        if looks < 2:
+            return self.wait()
+        process_tree.kill_group(self.pid)
+        return -signal.SIGKILL  # only a debugger elsewhere may wait for its end
+
+    def _has_closed(self) -> bool:
+        """Wait `LOOK_S` until it has closed its end of the socket. What it reports until then is not read."""
+        with contextlib.suppress(OSError):
+            while select.select([self.socket], [], [], LOOK_S)[0]:
+                if not self.socket.recv(1 << 16):
+                    return True
+            return False
+        return True
 
 
 def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
@@ -44,7 +73,7 @@ def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
         raise
     finally:
         theirs.close()
-    return Handle(ours, process.wait)
+    return Handle(ours, process.wait, process.pid)
 
 
 def load_and_fork(at_start: Container[str], more: Sequence[str] = ()) -> Handle | None:
@@ -95,4 +124,4 @@ def fork(at_start: Container[str], preload: bool = True) -> Handle | None:
         finally:
             os._exit(1)
     theirs.close()
-    return Handle(ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    return Handle(ours, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), pid)

@@ -18,12 +18,17 @@ RANK_LIMIT_S = 10.0
 LAUNCHER_PAUSE_S = 0.5
 DESCRIPTORS_MAX = 1 << 20
 DELETED = " (deleted)"
+PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(yes: bool = True) -> None:
     """Make the kernel kill this process when its parent dies, even by kill -9; or no longer."""
-    PR_SET_PDEATHSIG = 1
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL if yes else 0)
+
+
+def continue_without_parent() -> None:
+    """Make the kernel continue this process, if it is stopped, when its parent dies: it may have to clean up."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def adopt_orphans(yes: bool = True) -> None:
@@ -190,6 +195,11 @@ def describe_end(status: int) -> str:
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended."""
     return bool(_name(pid))
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped a process."""
+    return read(f"/proc/{pid}/stat").rpartition(")")[2][1:2] in ("T", "t")
 
 
 def _name(pid: int) -> str:

@@ -34,8 +34,13 @@ kinds.cards = simple(b =>
         h(".big", { class: "big" + (c.bad ? " bad" : "") }, c.big, h("small", {}, " " + (c.small || ""))),
         c.meter &&
           h(".prog", { style: "margin:8px 0 2px" }, meter(c.meter), h("span", { style: "width:auto" }, c.said || "")),
-        rows(c.rows || []),
-        c.note && h("p.more", {}, c.link ? h("a", { href: c.link }, c.note) : c.note),
+        rows(c.rows || [], c.finds),
+        c.note &&
+          h(
+            "p.more",
+            {},
+            c.link ? h("a", { href: c.link, onclick: () => c.find && seek(c.link.slice(1), c.find) }, c.note) : c.note,
+          ),
       ),
     ),
   ),
@@ -64,7 +69,7 @@ kinds.warns = simple(b =>
           h(
             "li",
             {},
-            h("span.dim.num", {}, t ? clock(t).slice(0, 5) : ""),
+            h("span.dim.num", { title: t ? moment(t) : null }, t ? clock(t).slice(0, 5) : ""),
             h("span", {}, what),
             h("span.dim.num", {}, effect || ""),
           ),
@@ -265,8 +270,8 @@ kinds.table = first => {
         ? h(".panel", {}, h(".scroll", {}, table), foot)
         : h(".panel", {}, h(".empty", {}, b.empty || "none")),
     );
-  function match(r) {
-    const q = words.value.trim().toLowerCase();
+  function match(r, words) {
+    const q = words.trim().toLowerCase();
     if (!q) return b.pass ? b.pass(r) : true;
     if (b.pass && !b.pass(r)) return false;
     const m = q.match(/^(\S+?)\s*([<>=])\s*(-?[\d.e+-]+)$/),
@@ -323,7 +328,7 @@ kinds.table = first => {
     body.querySelector(`[data-id="${CSS.escape(r[0])}"] .tog`)?.focus({ preventScroll: true });
   }
   function draw(again) {
-    const found = b.rows.filter(match),
+    const found = b.rows.filter(r => match(r, words.value)),
       at = new Map(order.map((id, i) => [id, i]));
     if (again)
       found.sort((x, y) => {
@@ -421,6 +426,14 @@ kinds.table = first => {
   out.tools = b.search ? [words] : [];
   out.find = q => {
     words.value = q;
+    draw(true);
+  };
+  // The first rows with these words, opened.
+  out.show = q => {
+    const found = b.rows.filter(r => match(r, q));
+    if (!found.length) return;
+    if (b.search) words.value = q;
+    if (b.open) found.slice(0, 3).forEach(r => opened.has(r[0]) || opened.set(r[0], h("div")));
     draw(true);
   };
   out.openRow = id => {
@@ -526,7 +539,7 @@ kinds.lanes = first => {
             "data-tip":
               n > 1
                 ? `${group(n)} calls, the first ${name}\nin ${time(t - f)}`
-                : `${name}${["", " failed", " runs"][end]}\n${time(t - f)}${b.clock ? ", from " + clock(b.from + f) : ", after " + time(f)}`,
+                : `${name}${["", " failed", " runs"][end]}\n${time(t - f)}${b.clock ? ", from " + moment(b.from + f) : ", after " + time(f)}`,
           }),
         );
         if (end === 1 && w > 12)
@@ -723,7 +736,7 @@ kinds.log = first => {
         h(
           "div",
           {},
-          h("span", {}, clock(r[1])),
+          h("span", { title: moment(r[1]) }, clock(r[1])),
           h("span", { title: r[3] }, r[5] != null ? sw(r[5]) : h("i.sw"), mark(r[3])),
           h(
             "span",

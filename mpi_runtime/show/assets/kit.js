@@ -53,6 +53,11 @@ function clock(t) {
   const d = new Date(t * 1000);
   return pad(d.getHours()) + ":" + pad(d.getMinutes()) + ":" + pad(d.getSeconds());
 }
+const day = t => {
+  const d = new Date(t * 1000);
+  return d.getFullYear() + "-" + pad(d.getMonth() + 1) + "-" + pad(d.getDate());
+};
+const moment = t => day(t) + " " + clock(t);
 const value = v => (typeof v === "number" ? n3(v) : String(v));
 const forms = { count: group, num: n3, time, bytes: size, clock, percent: v => Math.round(v * 100) + " %" };
 
@@ -91,7 +96,7 @@ function clockTicks(from, span, n) {
     zone = new Date(from * 1000).getTimezoneOffset() * 60,
     out = [];
   for (let v = Math.ceil((from - zone) / st) * st + zone; v <= from + span; v += st)
-    out.push([v - from, st < 60 ? clock(v) : clock(v).slice(0, 5)]);
+    out.push([v - from, clock(v) === "00:00:00" ? day(v).slice(5) : st < 60 ? clock(v) : clock(v).slice(0, 5)]);
   return out;
 }
 const axisTicks = (b, span, n) =>
@@ -174,12 +179,21 @@ function chart(draw) {
   }).observe(box);
   return box;
 }
-const rows = list =>
+// A row of a card of failures leads to what it counts: `finds` is a table, in which its function or its text is looked for.
+const rows = (list, finds) =>
   h(
     "ul.rows",
     {},
-    list.map(([a, b, f]) => h("li", {}, h("span", { title: a }, f != null && sw(f), a), h("span", { title: b }, b))),
+    list.map(([a, b, f]) =>
+      h(
+        "li",
+        {},
+        h("span", { title: a }, f != null && sw(f), finds ? h("a", { href: "#" + finds, onclick: () => seek(finds, f ?? a) }, a) : a),
+        h("span", { title: b }, b),
+      ),
+    ),
   );
+const seek = (id, words) => held.get(id)?.inner.show?.(words);
 // A bar: [done, failed, running, of]; without a known total the last is null.
 function meter([done, failed, running, of], c = "var(--accent)") {
   const all = of || done + failed + running || 1,

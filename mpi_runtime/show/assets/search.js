@@ -15,7 +15,7 @@ function frame(g, x, y, W, H, B, L, xt, yt, name, xf = tickText) {
 }
 const cls = (b, t, base) => `${base}${t.top ? " top" : ""}${t.id === b.best ? " best" : ""}`,
   tipOf = t =>
-    `trial ${t.id}, ${t.status.toLowerCase()}\n${t.value == null ? "no number" : value(t.value)} after ${t.ys.length} report${t.ys.length === 1 ? "" : "s"}`;
+    `trial ${t.id}, ${t.word}\n${t.value == null ? "no number" : value(t.value)} after ${t.ys.length} report${t.ys.length === 1 ? "" : "s"}`;
 // Values over time: each trial's end, and the best so far. Log axis if all are above 0 and span much.
 kinds.progress = charted((b, W) => {
   const ts = b.trials.filter(t => t.value != null),

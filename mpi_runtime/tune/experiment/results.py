@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
+from mpi_runtime.files import private
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
@@ -88,7 +89,7 @@ class Result:
     def return_value(self) -> Any:
         """What the function of a trainer returned on rank 0; None: nothing, or the training has not ended well."""
         file = Path(self.path, RETURN_VALUE)
-        return pickle.loads(file.read_bytes()) if self.status == Trial.TERMINATED and file.exists() else None
+        return pickle.loads(private.read_file(file)) if self.status == Trial.TERMINATED and file.exists() else None
 
     @classmethod
     @advised

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from mpi_runtime.show.numbers import clock, count, plural, seconds, three
+from mpi_runtime.show.numbers import clock_on, count, moment, plural, seconds, three
 from mpi_runtime.show.page import Block, Column, Document, card, table
 from mpi_runtime.tune.show.plots import importances
-from mpi_runtime.tune.show.shown import Experiment, Running, ShownTrial
+from mpi_runtime.tune.show.shown import Experiment, Running, ShownTrial, first_line
 from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, flat, sign_of
 from mpi_runtime.tune.trials.json_values import written
 
@@ -27,6 +28,10 @@ IMPORTANCE_MIN = 30
 TOP_SHARE = 0.1
 AXES_MAX = 12
 ENDED = ("TERMINATED", "ERROR")
+WORDS = {"TERMINATED": "done", "ERROR": "failed", "PENDING": "waiting"}
+"""States in the words of all pages; the others are their own."""
+FIGURES_MAX = 8
+"""The most curves of a training."""
 
 
 def document(results: Experiment, job: str = "") -> Document:
@@ -58,9 +63,11 @@ def document(results: Experiment, job: str = "") -> Document:
             blocks.append({"id": "parallel", "kind": "parallel", "title": title, "said": said, **lines})
             blocks.append(_importance(results, metric, len(known)))
         blocks.append(_rungs(results, known))
+    elif len(trials) == 1:
+        blocks += _figures(results[0])
     blocks.append(_table(results, trials, metric, mode))
     name = results.experiment_path.rstrip("/").rpartition("/")[2]
-    meta = [results.experiment_path, *([f"run by {job}"] if job else [])]
+    meta = [results.experiment_path, *_dates(results), *([f"run by {job}"] if job else [])]
     pill = ["run live", "Running"] if job else ["hollow", "Not running"]
     return {"name": name, "pill": pill, "meta": meta, "colours": {}, "blocks": blocks}
 
@@ -73,42 +80,72 @@ def _only_metric(results: Experiment) -> str | None:
 
 def _reported(results: Experiment) -> list[str]:
     """The numbers that trials report themselves."""
+    return _numbers(results)
+
+
+def _numbers(results: Iterable[ShownTrial]) -> list[str]:
     names = {name for result in results for name, value in result.metrics.items() if _finite(value) is not None}
     return sorted(names - OF_EACH_REPORT)
 
 
 def _trials(results: Experiment, metric: str | None) -> list[Row]:
     """One entry for each trial, as the charts need it."""
-    begin_s = min((_time_s(one) for result in results for one in result.history[:1]), default=0.0)
+    begin_s = min((_begin_s(result) for result in results if result.history), default=0.0)
     found = []
     for result in results:
         history = result.history
         points = [(one["training_iteration"], _finite(one.get(metric or ""))) for one in history]
         points = [point for point in points if point[1] is not None]
         took_s = _finite(result.metrics.get("time_total_s")) or 0.0
-        first_s = (_time_s(history[0]) if history else begin_s) - (took_s / len(history) if history else 0.0)
-        end_s = round((_time_s(history[-1]) if history else first_s) - begin_s, 3)
-        one: Row = {"id": result.trial_id, "status": result.status, "value": _finite(result.metrics.get(metric or ""))}
+        end_s = round((_time_s(history[-1]) if history else begin_s) - begin_s, 3)
+        one: Row = {
+            "id": result.trial_id,
+            "status": result.status,
+            "word": _word(result.status),
+            "value": _finite(result.metrics.get(metric or "")),
+        }
         one |= {"ys": _thinned(points), "end": end_s, "took": took_s}
-        found.append({**one, "reports": len(history), "error": _first_line(result.error)})
+        found.append({**one, "reports": len(history), "error": first_line(result.error)})
     return found
+
+
+def _begin_s(result: ShownTrial) -> float:
+    """When a trial with reports began, on the clock of `_time_s`. A trial that has paused began earlier than this."""
+    last_s, took_s = _time_s(result.history[-1]), _finite(result.metrics.get("time_total_s")) or 0.0
+    return min(_time_s(result.history[0]), last_s - took_s)
+
+
+def _word(status: str) -> str:
+    return WORDS.get(status, status.lower())
+
+
+def _dates(results: Experiment) -> list[str]:
+    """When the first trial began, and when the last report was made."""
+    found = []
+    for one in results:
+        made_s = _finite(one.history[-1].get("timestamp")) if one.history else None
+        if made_s:
+            found.append((made_s - (_time_s(one.history[-1]) - _begin_s(one)), made_s))
+    if not found:
+        return []
+    begin_s, end_s = min(begin for begin, _ in found), max(end for _, end in found)
+    return [f"started {moment(begin_s)}", f"last report {moment(end_s)}"]
+
+
+def _figures(only: ShownTrial) -> list[Block]:
+    """A curve for each number that an only trial has reported, such as a training without a metric."""
+    charts = []
+    for name in _numbers([only])[:FIGURES_MAX]:
+        found = [[one["training_iteration"], _finite(one.get(name))] for one in only.history]
+        points = _thinned([point for point in found if point[1] is not None])
+        charts.append({"kind": "line", "head": name, "name": name, "x": "reports", "height": 160, "points": points})
+    return [{"id": "figures", "kind": "half", "title": "Reports", "blocks": charts}] if charts else []
 
 
 def _ranked(trials: list[Row], mode: str | None) -> list[Row]:
     """Trials with a number, the best first."""
     sign = sign_of(mode) if mode else 1
     return sorted((one for one in trials if one["value"] is not None), key=lambda one: -sign * one["value"])
-
-
-def _first_line(error: Exception | None) -> str:
-    """Class and text of an error. What was read from files is its traceback."""
-    cause = getattr(error, "cause", error)
-    if cause is None:
-        return ""
-    _, begin, trace = str(cause).rpartition("Traceback (most recent call last):\n")
-    ends = [line for line in trace.split("\n") if line and not line.startswith(" ")] if begin else []
-    text = ends[0] if ends else f"{type(cause).__name__}: {cause}"
-    return text.strip().partition("\n")[0][:300]
 
 
 def _cards(
@@ -123,7 +160,9 @@ def _cards(
     which = f"trial {best['id']}, after {plural(best['reports'], 'report')}" if best else which
     value = three(best["value"]) if best else "\u2013"
     best_card = card(f"What is the best {metric or 'result'}?", value, which, values)
-    by_state = [[state.lower(), count(number)] for state, number in states.most_common()]
+    if not metric and len(trials) == 1 and trials[0]["reports"]:
+        best_card = _last(results[0])
+    by_state = [[_word(state), count(number)] for state, number in states.most_common()]
     unknown = sum(one["value"] is None and bool(one["reports"]) for one in trials) if metric else 0
     by_state += [["without a finite number", count(unknown)]] if unknown else []
     left = len(trials) - ended
@@ -133,14 +172,26 @@ def _cards(
         doing = card("What is it doing?", count(left), words, by_state)
     errors = Counter(one["error"] for one in trials if one["error"]).most_common(4)
     rows = [[text, count(number)] for text, number in errors]
-    link = {"note": "Errors and tracebacks", "link": "#trials"} if failed else {}
-    failure = card("What failed?", count(failed), f"of {plural(ended, 'ended trial')}", rows, bad=bool(failed), **link)
+    link = {"note": "Errors and tracebacks", "link": "#trials", "find": "failed"} if failed else {}
+    of = f"of {plural(ended, 'ended trial')}"
+    failure = card("What failed?", count(failed), of, rows, bad=bool(failed), finds="trials", **link)
     return [best_card, doing, failure, _when(running, trials, ended, failed)]
+
+
+def _last(only: ShownTrial) -> Block:
+    """What an only trial has reported last, with the extremes: without a metric and a mode none of it is the best."""
+    rows = []
+    for name in _numbers([only])[:4]:
+        values = [value for one in only.history if (value := _finite(one.get(name))) is not None]
+        rows.append([f"{name}, lowest and highest", f"{three(min(values))}, {three(max(values))}"])
+    first = next(iter(_numbers([only])), "")
+    big = three(_finite(only.metrics.get(first)) or 0.0) if first else "\u2013"
+    return card("What did it report last?", big, f"{first}, report {len(only.history)}".lstrip(", "), rows)
 
 
 def _when(running: Running | None, trials: list[Row], ended: int, failed: int) -> Block:
     took = seconds(max((one["end"] for one in trials), default=0.0))
-    span = "from the first report to the last"
+    span = "from the start to the last report"
     whole = len(trials) if running is None else max(len(trials), running.most or 0)
     rows = [["trials added up", seconds(sum(one["took"] for one in trials))]]
     meter = [ended - failed, failed, len(trials) - ended, whole]
@@ -150,7 +201,7 @@ def _when(running: Running | None, trials: list[Row], ended: int, failed: int) -
     rows, left = [[span, took], *rows], running.remaining()
     if left is None:
         return card("When is it done?", "\u2013", "not known", rows, **known)
-    end = clock(time.time() + left.seconds, with_seconds=left.seconds < 600)
+    end = clock_on(time.time() + left.seconds, time.time(), left.seconds < 600)
     return card("When is it done?", end, f"{left.how}, in {seconds(left.seconds)}", rows, note=left.basis, **known)
 
 
@@ -175,7 +226,10 @@ def _axis(name: str, values: Sequence[object]) -> Block:
         return {"name": name, "words": sorted({_text(value) for value in values})}
     low, high = min(numbers), max(numbers)  # type: ignore[type-var]
     few = sorted(set(numbers))  # type: ignore[type-var]
-    axis: Block = {"name": name, "log": low > 0 and high / low > 20}  # type: ignore[operator]
+    # Half of the values of a uniform distribution are below its middle; of a logarithmic one, below the geometric mean.
+    middle = statistics.median(numbers)  # type: ignore[type-var]
+    is_log = low > 0 and high / low > 20 and middle < (low + high) / 4  # type: ignore[operator]
+    axis: Block = {"name": name, "log": is_log}
     return axis | ({"values": few} if len(few) <= 6 and len(few) < len(numbers) else {})
 
 
@@ -223,7 +277,7 @@ def _table(results: Experiment, trials: list[Row], metric: str | None, mode: str
     rows, details = [], {}
     for result, config, one in zip(results, configs, trials, strict=True):
         row: list[object] = [one["id"], one["id"], *([one["value"]] if metric else []), [y for _, y in one["ys"]]]
-        row += [one["reports"], one["status"], one["took"], *(_cell(config.get(name)) for name in parameters)]
+        row += [one["reports"], one["word"], one["took"], *(_cell(config.get(name)) for name in parameters)]
         rows.append([*row, *(_finite(result.metrics.get(name)) for name in metrics), one["error"] or None])
         details[one["id"]] = _details(result, one, config)
     columns: list[Column] = [("trial", "mono", {"w": 1}), *([(metric, "value")] if metric else []), ("curve", "curve")]

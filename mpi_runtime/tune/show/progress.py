@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 import time
 import warnings
@@ -16,9 +17,10 @@ from mpi_runtime.show.live_picture import PAUSE_S, live_picture
 from mpi_runtime.show.numbers import plural, seconds
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.show.remaining import remaining_of
+from mpi_runtime.tune.show.shown import first_line
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import OF_EACH_REPORT, Report, Trial, flat, has_value, text
+from mpi_runtime.tune.trial import OF_EACH_REPORT, Report, Trial, flat, has_value, sign_of, text
 from mpi_runtime.tune.unsupported import advised
 
 if TYPE_CHECKING:
@@ -107,17 +109,21 @@ class ProgressReporter(Callback):
         of = f"{known} of {study.most} trials" if has_more else plural(known, "trial")
         text = f"{of} after {seconds(self._driver.now())}: {words or 'none'}"
         if best is not None:
-            text += f"; best {study.metric} {_short(best.best_result.get(str(study.metric)))} in trial {best.trial_id}"
+            text += f"; best {study.metric} {_short(best.last_result.get(str(study.metric)))} in trial {best.trial_id}"
+        failed = next((trial for trial in study.trials.values() if trial.status == Trial.ERROR), None)
+        if failed is not None:
+            text += f"; trial {failed.trial_id} failed: {first_line(failed.error)[:200]}"
         if (left := remaining_of(study, self._driver.now())) is not None:
             text += f"; {left}, {left.basis}" if left.how == "at most" else f"; {left}"
         return text
 
     def _best(self) -> Trial | None:
         study = self._driver.study
-        if study.metric is None:
+        metric, mode = study.metric, study.mode
+        if metric is None or mode is None:
             return None
-        trials = [trial for trial in study.trials.values() if trial.best_result]
-        return max(trials, key=lambda trial: trial.best_score, default=None)
+        known = {one: value for one in study.trials.values() if (value := _number(one, metric)) is not None}
+        return max(known, key=lambda one: sign_of(mode) * known[one], default=None)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """The head and the rows: the best trial, those that run, the newest others."""
@@ -235,6 +241,12 @@ def shown_by(reporter: object, verbose: int) -> list[Callback]:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return [JupyterNotebookReporter() if shell is not None and hasattr(shell, "kernel") else CLIReporter()]
+
+
+def _number(trial: Trial, metric: str) -> float | None:
+    """The metric in the last report of a trial, which `get_best_result` compares too; None: it is not finite."""
+    value = trial.last_result.get(metric)
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
 def _short(value: object) -> str:

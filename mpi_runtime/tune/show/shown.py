@@ -78,3 +78,14 @@ class Running(Experiment, Protocol):
 
     def remaining(self) -> Remaining | None:
         """How long it still takes; None: not known."""
+
+
+def first_line(error: object) -> str:
+    """Class and text of an error. What was read from files is its traceback."""
+    cause = getattr(error, "cause", error)
+    if cause is None:
+        return ""
+    _, begin, trace = str(cause).rpartition("Traceback (most recent call last):\n")
+    ends = [line for line in trace.split("\n") if line and not line.startswith(" ")] if begin else []
+    text = ends[0] if ends else cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
+    return text.strip().partition("\n")[0][:300]

@@ -16,6 +16,7 @@ import cloudpickle
 
 import mpi_runtime
 from mpi_runtime.core import published
+from mpi_runtime.files import private
 from mpi_runtime.files.writing import beside, replace_file
 from mpi_runtime.tune.unsupported import advised
 
@@ -71,14 +72,14 @@ class Checkpoint:
 
         Raises:
             ValueError: it was made from a directory.
+            PermissionError: its file is another user's, and loading it could run code.
         """
         if self._data is not None:
             return dict(self._data)
         path = os.path.join(self.path, DICTIONARY)
         if not os.path.exists(path):
             raise ValueError(f"the checkpoint {self.path} has files, not a dictionary: use as_directory()")
-        with open(path, "rb") as file:
-            found: Content = pickle.load(file)
+        found: Content = pickle.loads(private.read_file(path))
         return found
 
     @contextlib.contextmanager

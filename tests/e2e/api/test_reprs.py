@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import textwrap
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import mpi_runtime
 from mpi_runtime import get, remote
 from mpi_runtime.util import state
 from mpi_runtime.util.scheduling_strategies import DoesNotExist, Exists, In, NotIn
+from tests.helpers import run_program
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -98,6 +100,21 @@ def test_an_empty_list_and_odd_texts() -> None:
     assert "1, 2" in html
     assert "y" * 201 not in html
     assert "and 400 more" in Table([{"a": 1}] * 500)._repr_html_()
+
+
+def test_a_reference_in_a_notebook_whose_call_has_not_begun_waits() -> None:
+    """The word of the scheduler is "ready": it has its arguments."""
+    source = """
+    import time
+    import mpi_runtime as ray
+    ray.init(num_cpus=1)
+    sleeps = ray.remote(time.sleep)
+    refs = [sleeps.remote(100), sleeps.remote(0)]
+    while "runs" not in ray.explain(refs[0]):
+        time.sleep(0.01)
+    print(refs[1]._repr_html_())
+    """
+    assert "<td>state</td><td>waits</td>" in run_program(textwrap.dedent(source)).expect(0).stdout
 
 
 def test_references_and_handles_in_a_notebook() -> None:

@@ -143,7 +143,7 @@ def test_nodes() -> None:
         ({"num_gpus": 4}, "4 GPU", "3 GPU"),
         ({"resources": {"camera": 3}}, "3 of 'camera'", "2 of 'camera'"),
         ({"resources": {"unheard": 1}}, "1 of 'unheard'", "2 of 'camera'"),
-        ({"memory": 9 * GIB}, "bytes of memory", "bytes of memory"),
+        ({"memory": 9 * GIB}, "9.0 GiB of memory", "GiB of memory"),
         ({"num_cpus": 4, "num_gpus": 4}, "4 CPU, 4 GPU", "4 CPU, 3 GPU"),
     ],
     ids=str,

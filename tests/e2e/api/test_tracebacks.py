@@ -4,6 +4,7 @@ import builtins
 import inspect
 import os
 import re
+import signal
 import sys
 import textwrap
 import traceback
@@ -199,14 +200,18 @@ def test_a_bug_of_ours_keeps_its_frames(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_bug_of_ours_in_a_task_keeps_its_last_frames() -> None:
     @remote
     def use() -> None:
-        mpi_runtime.wait(3)  # type: ignore[arg-type]
+        tracebacks.lines(3, bool)  # type: ignore[arg-type]
 
     error = caught(lambda: get(use.remote()))
-    assert frames(str(error)) == [
-        (HERE, "use"),
-        ("core/api/values.py", "wait"),
-        ("core/api/values.py", "_what_to_wait_for"),
-    ]
+    assert frames(str(error)) == [(HERE, "use"), ("errors/frames.py", "lines"), ("errors/frames.py", "of")]
+
+
+def test_a_check_of_ours_in_a_task_shows_the_users_line_alone() -> None:
+    @remote
+    def use() -> None:
+        mpi_runtime.wait(3)  # type: ignore[arg-type]
+
+    assert frames(str(caught(lambda: get(use.remote())))) == [(HERE, "use")]
 
 
 APP = """
@@ -231,10 +236,79 @@ def test_an_error_that_ends_the_program(options: tuple[str, ...]) -> None:
     assert frames(completed.stderr) == [
         ("app.py", "<module>"),
         ("app.py", "main"),
-        ("core/api/values.py", "get"),
         ("app.py", "fail"),
     ]
     assert completed.stderr.count("Traceback") == 2
+
+
+MISTAKES = {
+    "ref + 1": ("get(ref) waits for the value", [("app.py", "<module>")]),
+    "sum([ref])": ("get(refs) for those", [("app.py", "<module>")]),
+    "len(ref)": ("get(ref) waits for the value", [("app.py", "<module>")]),
+    "ref.shape": ("get(ref) waits for the value", [("app.py", "<module>")]),
+    "json.dumps({'a': ref})": ("get(ref) waits for the value", [("app.py", "<module>"), *[("", "")] * 4]),
+    "ray.get(total.remote([ref]))": ("inside a list", [("app.py", "<module>"), ("app.py", "total")]),
+    "stream.remote()[0]": ("for ref in generator", [("app.py", "<module>")]),
+    "Actor.remote()(1)": ("handle.method.remote(...)", [("app.py", "<module>")]),
+    "array[0] = 1": ("get(ref, copy=True)", [("app.py", "<module>")]),
+    "import ray": ("import mpi_runtime as ray", [("app.py", "<module>")]),
+    "guarded.remote()": ("Its variable 'guard' refers", [("app.py", "<module>")]),
+    "Guarded.remote()": ("Its variable 'guard' refers", [("app.py", "<module>")]),
+    "one.remote(guard)": ("Locks, open files and sockets", [("app.py", "<module>")]),
+    "one.options(num_cpus='x')": ("num_cpus", [("app.py", "<module>")]),
+    "ray.init()": ("running already", [("app.py", "<module>")]),
+    "signal.alarm(1); ray.get(sleeps)": ("KeyboardInterrupt", [("app.py", "<module>")]),
+}
+BEGINNER = """
+import json, signal, threading, time
+import numpy
+import mpi_runtime as ray
+
+guard = threading.Lock()
+
+@ray.remote
+def one(value=1):
+    return value
+
+@ray.remote
+def total(refs):
+    return sum(refs)
+
+@ray.remote(num_returns="streaming")
+def stream():
+    yield 1
+
+@ray.remote
+class Actor:
+    pass
+
+@ray.remote
+def guarded():
+    with guard:
+        return 1
+
+@ray.remote
+class Guarded:
+    def use(self):
+        return guard
+
+ray.init(num_cpus=2)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+ref, sleeps = one.remote(), ray.remote(time.sleep).remote(100)
+array = ray.get(one.remote(numpy.zeros(100_000)))
+exec(MISTAKE)
+"""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_a_beginner_ends_with_a_hint_and_without_frames_of_ours(mistake: str) -> None:
+    hint, shown_frames = MISTAKES[mistake]
+    source = BEGINNER.replace("exec(MISTAKE)", mistake)
+    text = run_program(source).expect(-signal.SIGINT if "alarm" in mistake else 1).stderr
+    assert hint in text
+    assert len(frames(text)) == len(shown_frames), text
+    assert PACKAGE not in text
+    assert text.count("mpi_runtime: ") <= 1, "said once"
 
 
 def test_what_ends_a_program_under_our_main_module() -> None:

@@ -197,6 +197,10 @@ def test_the_report_in_a_browser(tmp_path: Path) -> None:
         browser.run(search.replace("; ", "; field.value = 'exit c.1'; ", 1))
         assert browser.run(names) == "c.1"
         assert browser.run("document.querySelector('#commands [role=status]').textContent") == "1 of 5"
+        assert "last started 1970-01-01 " in browser.run("document.querySelector('#meta').innerText")
+        browser.run("document.querySelector('#failures tr.row .tog').click()")
+        browser.run("document.querySelector('#answers li span[title=\"exit code 3\"] a').click()")
+        browser.wait_for("document.querySelector('#failures tr.open')")
         assert not browser.problems
 
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -223,11 +224,24 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     path = tmp_path / "job.html"
     helpers.run_program(JOB, str(tmp_path / "gate"), str(path)).expect(0)
     with Browser(tmp_path) as browser:
+        browser.years_later(1)
         browser.open(path.as_uri())
         browser.wait_for("document.body.dataset.ready === 'yes'")
+        assert browser.run("new Date().getFullYear()") > time.localtime().tm_year
+        assert f"started {time.strftime('%Y-%m-')}" in browser.run("document.querySelector('#meta').innerText")
+        assert f"last at {time.strftime('%Y-%m-')}" in path.read_text()
+        assert browser.run("document.querySelector('#actors tbody .pill').textContent") == "ended"
+        browser.run("document.querySelector('#answers .more a[href=\"#functions\"]').click()")
+        opened = "[...document.querySelectorAll('#functions tr.open')].map(one => one.dataset.id).sort().join()"
+        browser.wait_for(f"{opened} === 'dies,wrong'")
+        browser.wait_for("document.querySelectorAll('#functions .detail .err').length === 2")
+        assert "ValueError: wrong" in browser.run("document.querySelector('#functions').innerText")
+        browser.run("document.querySelector('#functions [data-id=dies] .tog').click()")
         browser.run("document.querySelector('#functions [data-id=wrong] .tog').click()")
-        browser.wait_for("document.querySelector('#functions .detail .err')")
-        assert "ValueError: wrong" in browser.run("document.querySelector('#functions .detail').innerText")
+        browser.run(
+            "[...document.querySelectorAll('#answers li a')].find(a => a.textContent.startsWith('ValueError')).click()"
+        )
+        browser.wait_for(f"{opened} === 'wrong'")
         names = "[...document.querySelectorAll('#calls tbody tr td:first-child')].map(one => one.textContent)"
         assert len(browser.run(names)) == 8
         browser.run(

@@ -332,6 +332,18 @@ def test_without_mpi_the_error_says_what_to_install(tmp_path: Path, capfd: pytes
 
 
 @pytest.mark.usefixtures("empty_machine")
+def test_a_program_that_imports_ray_gets_the_option_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Ray is not installed beside the tests."""
+    app = tmp_path / "app.py"
+    app.write_text("import os\nimport ray\n")
+    assert cli.main(["run", "--dry-run", str(app)]) == 0
+    assert f"{app} imports ray, which is not installed: with --as-ray" in capfd.readouterr().err
+    assert cli.main(["run", "--dry-run", "--as-ray", str(app)]) == 0
+    app.write_text("import raytracing\n")
+    assert cli.main(["run", "--dry-run", str(app)]) == 0
+    assert not capfd.readouterr().err
+
+
 def test_one_rank_needs_no_mpi(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     app = tmp_path / "app.py"
     app.touch()

@@ -130,7 +130,7 @@ assert set(three[2]) == {"A100"}, "a process can use one instance of MIG only"
 fails(ray.errors.InfeasibleResourceError, "one instance of MIG only", ray.get, have.options(num_gpus=4).remote())
 small = have.options(num_gpus=0.25, gpu_memory="4GB", accelerator_type="A100-MIG-1g.5gb")
 assert ray.get(small.remote())[1].endswith("000000000009")
-fails(ray.errors.InfeasibleResourceError, "6000000000 bytes of GPU memory", ray.get,
+fails(ray.errors.InfeasibleResourceError, "5.6 GiB of GPU memory", ray.get,
       small.options(gpu_memory="6GB").remote())
 print("done")
 """,

@@ -159,6 +159,51 @@ def test_the_head_is_killed(way: str, waiting: str) -> None:
             assert "HeadDiedError: The head process (scheduler) was killed by signal 9" in done.stderr
 
 
+STOPPED = {
+    "by a signal": "import os, signal; os.kill(os.getppid(), signal.SIGSTOP)",
+    "by a task": """
+import ctypes, os, time
+ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0)  # PTRACE_ATTACH
+time.sleep(1000)
+""",
+    "by a program of a task": """
+import os, subprocess, sys
+code = "import ctypes, os, time; ctypes.CDLL(None).ptrace(16, %d, 0, 0); time.sleep(1004)" % os.getppid()
+subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+""",
+}
+STOP = """
+@ray.remote
+def stop():
+    exec(STOPPING)
+
+forkserver = ray.get(ray.remote(os.getppid).remote())
+stopping = stop.remote()
+while open(f"/proc/{forkserver}/stat").read().rpartition(")")[2].split()[0] not in "tT":
+    time.sleep(0.01)
+print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "ending"),
+    [*((how, ending) for how in STOPPED for ending in ("ray.shutdown()", "os.kill(os.getpid(), 9)")),
+     ("by a signal", "head killed")],
+)  # fmt: skip
+@pytest.mark.dies("head")
+def test_the_forkserver_is_stopped_when_the_program_ends(how: str, ending: str) -> None:
+    """A tenth of the limit is promised: the head waits for no stopped process."""
+    last = "time.sleep(1000)" if ending == "head killed" else ending
+    source = BUSY_PROGRAM.replace("num_cpus=2", "num_cpus=4") + f"STOPPING = {STOPPED[how]!r}\n" + STOP + last
+    with start_program(source) as program:
+        program.wait_for_line("stopped")
+        since = time.monotonic()
+        if ending == "head killed":
+            os.kill(Cast(program).heads[0], signal.SIGKILL)
+        expect_gone(program, since, f"forkserver stopped {how}, {ending}", {0, 1, -9})
+        assert time.monotonic() - since < LIMIT_S / 2, "shutdown() waited until the head was killed"
+
+
 @pytest.mark.parametrize("way", ["openmpi", "mpich"])
 @pytest.mark.dies("head")
 def test_the_head_is_killed_and_the_launcher_does_nothing_about_it(way: str) -> None:

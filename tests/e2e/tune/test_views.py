@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.show.progress import CLIReporter, ProgressReporter
 from mpi_runtime.tune.study.callback import Callback
 from tests.browser import Browser, loads_nothing, needs_browser
-from tests.helpers import ROOT, run_program
+from tests.helpers import ROOT, run_program, seconds_of
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -48,6 +49,26 @@ def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: py
     last, place = capsys.readouterr().out.splitlines()[-2:]
     assert re.fullmatch(r"4 trials after [\d.]+ m?s: 4 terminated; best loss 0\.2\d* in trial \w+_00000", last)
     assert place == f"results: {tmp_path / 'e'}"
+
+
+def turns(config: dict[str, Any]) -> None:
+    """The second trial is best in between, the first at the end; the third fails."""
+    if config["a"] == 3:
+        raise ValueError("as planned")
+    for loss in {1: [3.0, 2.0], 2: [1.0, 4.0]}[config["a"]]:
+        tune.report({"loss": loss})
+
+
+def test_the_last_line_names_the_best_result_and_the_cause_of_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tune.RunConfig(name="e", storage_path=tmp_path, progress_reporter=CLIReporter())
+    space = {"a": tune.grid_search([1, 2, 3])}
+    found = tune.Tuner(turns, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+    last = capsys.readouterr().out.splitlines()[-2]
+    best = found.get_best_result()
+    assert f"; best loss {best.metrics['loss']:g} in trial {best.path.rpartition('/')[2]}; trial " in last
+    assert last.endswith("_00002 failed: ValueError: as planned")
 
 
 def test_a_table_has_the_best_trial_first(tmp_path: Path) -> None:
@@ -301,6 +322,68 @@ def test_tensorboard_reads_what_the_logger_writes(tmp_path: Path) -> None:
     scalars = events.Scalars("ray/tune/loss")
     assert [one.step for one in scalars] == [1, 2, 3, 4, 5]
     assert scalars[0].value == pytest.approx(found[1].history[0]["loss"])
+
+
+def trains(config: dict[str, Any]) -> None:
+    time.sleep(0.5)
+    for epoch in range(5):
+        tune.report({"loss": 1 / (epoch + 1), "accuracy": epoch / 5})
+
+
+@needs_browser
+def test_the_page_of_a_training_has_its_curves_its_numbers_and_its_time(tmp_path: Path) -> None:
+    """One trial without a metric: no value is the best, but all have a last one and a curve."""
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
+    found = tune.Tuner(trains, param_space={"lr": 1}, run_config=run).fit()
+    page = Path(found.write_html(tmp_path / "page.html"))
+    document = document_of(page.read_text())
+    last, did, _, when = block(document, "answers")["cards"]
+    assert (last["q"], last["big"], last["small"]) == ("What did it report last?", "0.8", "accuracy, report 5")
+    assert last["rows"] == [["accuracy, lowest and highest", "0, 0.8"], ["loss, lowest and highest", "0.2, 1"]]
+    assert did["rows"] == [["done", "1"]]
+    assert when["small"] == "from the start to the last report"
+    number, unit = when["big"].split()
+    assert seconds_of(number, unit) >= 0.5, "the time before the first report counts"
+    assert [len(one["points"]) for one in block(document, "figures")["blocks"]] == [5, 5]
+    with Browser(tmp_path) as browser:
+        browser.years_later(1)
+        for theme, width in (("light", 1600), ("dark", 390)):
+            browser.resize(width, 900)
+            browser.open(f"{page.as_uri()}?theme={theme}")
+            browser.wait_for("document.querySelectorAll('#figures path.step').length === 2")
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            meta = browser.run("document.querySelector('#meta').innerText")
+            assert re.search(rf"started {time.strftime('%Y')}-\d\d-\d\d [\d:]+\s*last report \d{{4}}-", meta), meta
+        assert not browser.problems
+
+
+def drawn(config: dict[str, Any]) -> None:
+    if config["number"] == 3:
+        raise ValueError("as planned")
+    tune.report({"loss": 1.0 + config["even"]})
+
+
+@needs_browser
+def test_axes_follow_the_distribution_and_failures_are_found(tmp_path: Path) -> None:
+    space: dict[str, Any] = {"number": tune.grid_search([*range(24)])}
+    space |= {"even": tune.sample_from(lambda c: 0.01 + c.number / 24)}
+    space |= {"spread": tune.sample_from(lambda c: 10.0 ** (c.number / 6 - 4))}
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
+    found = tune.Tuner(drawn, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+    page = Path(found.write_html(tmp_path / "page.html"))
+    axes = {axis["name"]: axis.get("log") for axis in block(document_of(page.read_text()), "parallel")["axes"]}
+    assert axes == {"number": False, "even": False, "spread": True, "loss": False}
+    with Browser(tmp_path) as browser:
+        browser.open(page.as_uri())
+        browser.wait_for("document.body.dataset.ready === 'yes'")
+        browser.run(
+            "[...document.querySelectorAll('#answers a')].find(a => a.textContent === 'Errors and tracebacks').click()"
+        )
+        browser.wait_for("document.querySelector('#trials .detail .err')")
+        rows = "[...document.querySelectorAll('#trials tbody tr.row')].map(row => row.innerText).join('|')"
+        assert "ValueError: as planned" in browser.run(rows)
+        assert "|" not in browser.run(rows), "the others are filtered out"
+        assert not browser.problems
 
 
 def odd(config: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpi_runtime.scheduler.log.notes import gib
+from mpi_runtime.scheduler.protocol.amounts import gib
 from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, UNHANDLED, Note
 from mpi_runtime.scheduler.protocol.events import CancelRequested, ErrorRead, Left, Released, Returned, Stored, Value
 from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US_MAX, LOGGED_SINGLY_MAX

@@ -121,4 +121,4 @@ def test_what_a_dead_client_says_is_dropped() -> None:
 def test_what_the_largest_node_has_is_told_when_nothing_is_large_enough() -> None:
     with Cluster().node(cpus=2).node(cpus=4, memory=1 << 20, disk=1.5) as cluster:
         message = cluster.told(cluster.submit(cpu=5)).message
-        assert "Largest of 2 node(s): host1 with 4 CPU, 0 GPU, 1048576 bytes of memory, 1.5 of 'disk'." in message
+        assert "Largest of 2 node(s): host1 with 4 CPU, 0 GPU, 1.0 MiB of memory, 1.5 of 'disk'." in message

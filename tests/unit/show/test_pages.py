@@ -21,12 +21,12 @@ from mpi_runtime.scheduler.protocol.window_questions import (
 )
 from mpi_runtime.show import metrics
 from mpi_runtime.show.charts import BARS_MAX, DONE, FAILED, Ran, colours, lanes, use
-from mpi_runtime.show.estimates import estimate, rest_s
-from mpi_runtime.show.facts import Facts
+from mpi_runtime.show.estimates import Estimate, estimate, rest_s, whole
+from mpi_runtime.show.facts import Facts, Waiting, waits
 from mpi_runtime.show.job import document
 from mpi_runtime.show.measures import Measured
 from mpi_runtime.show.node_sections import nodes
-from mpi_runtime.show.numbers import GAP, count, seconds, size, three
+from mpi_runtime.show.numbers import GAP, clock, clock_on, count, moment, seconds, size, three
 from mpi_runtime.show.page import in_script, page
 from mpi_runtime.show.sections import calls, lines_of, made_by
 from tests.helpers import ROOT
@@ -97,6 +97,30 @@ def test_an_estimate_needs_ends_and_has_a_range() -> None:
     slower = estimate([(float(at), min(300.0, 10.0 * at) + max(0, at - 30)) for at in range(61)], 600)
     assert slower is not None
     assert slower.high_s - slower.low_s > 3 * (found.high_s - found.low_s), "the rate has changed"
+
+
+def test_a_job_is_not_done_before_its_functions() -> None:
+    together, part = Estimate(100.0, 90.0, 120.0, 5.0, 10), Estimate(150.0, 80.0, 190.0, 1.0, 9)
+    assert whole(together, [part]) == Estimate(150.0, 90.0, 190.0, 5.0, 10)
+    late = facts(estimates={"": together, "f": part, "g": part}, now_s=100.0)
+    late.glance.end_us = 101_000_000
+    assert late.open_at_end() == {"": 16, "f": 8, "g": 8}, "no fewer than those of its functions"
+
+
+def test_calls_wait_for_what_the_oldest_waits_for_at_least() -> None:
+    many, one = Waiting("for room", 20, "f"), Waiting("for an argument", 1, "g")
+    assert waits(facts(waits=[many, one])) == "20 of f, the oldest for room; 1 of g for an argument"
+    (card,) = (
+        card for card in document(facts(waits=[many]))["blocks"][0]["cards"] if card["q"].startswith("What waits")
+    )
+    assert card["rows"] == [["f: the oldest for room", "20", "f"]]
+
+
+def test_times_of_another_day_have_its_date() -> None:
+    day_s = 1_700_000_000.0
+    assert clock_on(day_s + 1, day_s) == clock(day_s + 1)
+    assert clock_on(day_s + 86400, day_s, False) == f"{moment(day_s + 86400)[:10]} {clock(day_s, False)}"
+    assert document(facts(begin_s=day_s, now_s=day_s + 3))["meta"][2] == f"started {moment(day_s)}"
 
 
 def test_the_rest_of_equal_parts_runs_in_rounds() -> None:

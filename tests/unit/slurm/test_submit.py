@@ -85,6 +85,12 @@ def test_a_script_says_all_that_was_asked_for() -> None:
     assert (syntax.returncode, syntax.stderr) == (0, "")
 
 
+def test_a_program_written_for_ray_needs_no_change() -> None:
+    text = script.text(Request(nodes=2, as_ray=True, python="py"), ("app.py", "--as-ray"))
+    assert '-m mpi_runtime --exit-file "$left" --as-ray app.py --as-ray' in text
+    assert "--job-name=app" in options(text)
+
+
 def test_ranks() -> None:
     assert [Request(nodes=n).ranks for n in (1, 2, 8)] == [1, 2, 8]
     request = Request(nodes=2, ranks_per_node=4, cpus_per_node=8, python="py")

@@ -273,13 +273,17 @@ def test_output_is_read_when_the_process_is_known_and_nobody_has_paused_it(desk:
     assert lines.paused == [True, True, True, False]
 
 
+NOBODY = 1 << 22
+"""More than any process id."""
+
+
 class Forkserver:
     """The forkserver of an agent, played by the test."""
 
     def __init__(self, desk: Desk, code: int = 0) -> None:
         ours, self.end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.ours = ours.fileno()
-        desk.forkservers._early = Handle(ours, lambda: code)
+        desk.forkservers._early = Handle(ours, lambda: code, NOBODY)
         desk.agent._forkserver.start()
         for descriptor in self.read():  # with what executors have in common
             os.close(descriptor)
@@ -320,7 +324,7 @@ def test_nothing_is_read_of_an_executor_before_its_process_is_known(
 
 def test_a_forkserver_that_was_never_needed_is_ended_too(desk: Desk) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    desk.forkservers._early = Handle(ours, lambda: 0)
+    desk.forkservers._early = Handle(ours, lambda: 0, NOBODY)
     desk.agent.stop()
     assert theirs.recv(1) == b""
     theirs.close()

@@ -63,7 +63,7 @@ class Pair:
         self.custodian = self.agents[0].custodian
         self.lines = DirectLines(self.transports[0], self.custodian, "job 1", True)
         ours, self.forkserver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.forkservers._early = Handle(ours, lambda: 0)
+        self.forkservers._early = Handle(ours, lambda: 0, 1 << 22)
         self.agents[1]._forkserver.start()
         self.requested()
         self.descriptors: list[int] = []

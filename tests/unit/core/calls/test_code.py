@@ -43,5 +43,7 @@ def test_an_error_of_the_function_names_it() -> None:
     def f() -> object:
         return value
 
-    with pytest.raises(TypeError, match=r"cannot serialise f: cannot pickle '_thread.lock' object\. It refers to"):
+    with pytest.raises(
+        TypeError, match=r"cannot serialise f: cannot pickle '_thread.lock' object\. Its variable 'value' refers to"
+    ):
         dump_code(f, "f")

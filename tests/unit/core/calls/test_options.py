@@ -209,7 +209,7 @@ def test_options_for_gpus() -> None:
     request = specs.task_spec("f", b"", given).asks
     assert request == Request(UNIT, UNIT // 2, 0, (("a", UNIT), ("accelerator_type:H100", 10)), 10**10)
     assert request.types == ("H100",)
-    assert str(request) == "1 CPU, 0.5 GPU of type H100, 10000000000 bytes of GPU memory, 1 of 'a'"
+    assert str(request) == "1 CPU, 0.5 GPU of type H100, 9.3 GiB of GPU memory, 1 of 'a'"
     assert str(specs.task_spec("f", b"", {"accelerator_type": "L4"}).asks) == "1 CPU, 0.001 of 'accelerator_type:L4'"
     alone = specs.task_spec("f", b"", {"accelerator_type": "L4", "gpu_memory": 5}).asks
     assert str(alone) == "1 CPU, 5 bytes of GPU memory on a GPU of type L4"
