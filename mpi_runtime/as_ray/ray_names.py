@@ -113,7 +113,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.util.client": ("mpi_runtime.as_ray.ray_client",),
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),
     "ray.util.multiprocessing.pool": ("mpi_runtime.util.multiprocessing",),
-    **dict.fromkeys(("ray.util.state", "ray.util.state.api"), ("mpi_runtime.as_ray.state",)),
+    **dict.fromkeys(
+        ("ray.util.state", "ray.util.state.api", "ray.util.state.exception"), ("mpi_runtime.as_ray.state",)
+    ),
 }
 _OF_AIR = (
     *("Checkpoint", "CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig"),

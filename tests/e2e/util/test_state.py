@@ -55,7 +55,10 @@ def test_calls(tmp_path: Path) -> None:
     assert workers[running[0].hex()].assigned_resources == {"CPU": 1.0}
     (tmp_path / "go").touch()
     get(waiting)
-    assert state.get_task(waiting.hex()) is None
+    ended = state.get_task(waiting.hex())
+    assert ended is not None
+    assert (ended.state, ended.error_type, ended.parent_task_id) == ("FINISHED", None, None)
+    assert state.list_tasks(filters=[("state", "!=", "FINISHED")]) == []
 
 
 def test_actors() -> None:
