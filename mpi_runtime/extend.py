@@ -72,7 +72,8 @@ __all__ = [
     "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources", "check_selector",
     "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of", "descendants", "detect",
     "die_with_parent", "dumps", "environment_of_launcher", "first_version", "fits", "future_of",
-    "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files", "pool_for", "scratch",
+    "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files",
+    "pool_for", "scratch",
     "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call",
     "when_done",
 ]  # fmt: skip

@@ -55,8 +55,8 @@ def get_local_object_locations(obj_refs: Sequence[ObjectRef[object]]) -> dict[Ob
         obj_refs: a list of references.
 
     Returns:
-        A dictionary as from `get_object_locations` for each value that has arrived in this process. Others are left
-        out.
+        A dictionary as from `get_object_locations` for each reference. Of a value that has not arrived in this process
+        nothing is known: "object_size" is None.
 
     Raises:
         TypeError: `obj_refs` is not a list of references.
@@ -68,8 +68,9 @@ def get_local_object_locations(obj_refs: Sequence[ObjectRef[object]]) -> dict[Ob
         entry = client.references.values.get(ref.binary())
         if isinstance(entry, ReadyStored):
             found[ref] = _as_in_ray([client.questions.node_id()], entry.size, False)
-        elif isinstance(entry, (Ready, ReadyError)):
-            found[ref] = _as_in_ray([], len(entry.data), False)
+        else:
+            size = len(entry.data) if isinstance(entry, (Ready, ReadyError)) else None
+            found[ref] = _as_in_ray([], size, False)
     return found
 
 

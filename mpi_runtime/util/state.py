@@ -23,6 +23,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     ActorEntry,
     GroupEntry,
     NodeEntry,
+    NodeStoreEntry,
     ObjectEntry,
     TaskEntry,
     WorkerEntry,
@@ -228,8 +229,7 @@ def _filtered(entries: list[Entry], keys: Sequence[str], filters: Sequence[Filte
 def _meets(value: object, wanted: object) -> bool:
     """Whether a value is the wanted one, by the text of it, as on a command line."""
     if value is None or wanted is None or isinstance(wanted, type(value)):
-        is_text = isinstance(value, str) and isinstance(wanted, str)
-        return value.lower() == wanted.lower() if is_text else value == wanted
+        return value == wanted or (isinstance(value, str) and value.lower() == str(wanted).lower())
     if isinstance(value, bool):
         return value is (str(wanted).lower() in ("1", "true"))
     return str(value).lower() == str(wanted).lower()
@@ -245,4 +245,4 @@ def memory_summary() -> Table[Entry]:
     `made_by` is the line that has put it, such as "app.py:12 in main", or the function that has returned it, with its
     first line, "load (app.py:5)"; empty if not known.
     """
-    return Table(_entries(ask(Store())))
+    return Table(_entries(ask(Store()), NodeStoreEntry))

@@ -17,7 +17,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime.config import OF_THIS_JOB
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.executor import output, own_scheduler_mark, scratch
+from mpi_runtime.core.executor import multiprocessing_pickles, output, own_scheduler_mark, scratch
 from mpi_runtime.core.executor.executor import Executor, limit_threads
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
 from mpi_runtime.core.host.launchers import settings_for_mpi
@@ -59,7 +59,7 @@ def become(
         drafts: that of the file in which one draft is its own.
         forget: loaded modules whose names the program uses for modules of its own.
         at_start: names of the modules that Python loads before it looks into the directory of any program.
-        problem: why the files of a `runtime_env` cannot be made; empty: they can.
+        problem: why the `runtime_env` cannot be set up; empty: it can.
     """
     channel, tokens, cancels, *pipes = descriptors[:OWN_DESCRIPTORS]
     for stream, pipe in enumerate(pipes, 1):
@@ -86,9 +86,14 @@ def become(
         current.set_aside(executor.client)
     else:
         current.set_client(executor.client)
+    multiprocessing_pickles.install()
     process_facts.is_on(setup.hostname, request.gpu_ids)
     if member is not None:
         member.begin()
+    if not problem and any(key in request.environment for key in scratch.HOOKS):
+        from mpi_runtime.core.executor import setup_hooks  # not at the top: few jobs have them
+
+        problem = setup_hooks.run(request.environment)
     try:
         executor.run(problem)
     except HeadDiedError as error:

@@ -30,8 +30,8 @@ KEYS = {
     "pending_calls",
     q.Objects: "object_id state object_size node_ids is_spilled reference_count",
     q.Workers: "worker_id pid state rank node_id actor_id task_id gpu_ids assigned_resources",
-    q.Nodes: "NodeID Alive NodeName NodeManagerHostname NodeManagerAddress Resources Available Labels ranks cpus cpu_limit gpus "
-    "gpu_problems executors",
+    q.Nodes: "NodeID Alive NodeName NodeManagerHostname NodeManagerAddress Resources Available Labels ranks cpus "
+    "cpu_limit gpus gpu_problems executors",
     q.Groups: "placement_group_id name bundles nodes strategy state scheduling why",
     q.Store: "node_id hostname capacity used objects on_disk objects_on_disk in_flight being_written wanted largest",
 }
