@@ -58,7 +58,8 @@ def test_calls(tmp_path: Path) -> None:
     ended = state.get_task(waiting.hex())
     assert ended is not None
     assert (ended.state, ended.error_type, ended.parent_task_id) == ("FINISHED", None, None)
-    assert state.list_tasks(filters=[("state", "!=", "FINISHED")]) == []
+    wait_until(lambda: not state.list_tasks(filters=[("state", "!=", "FINISHED")]))
+    assert len(state.list_tasks(filters=[("STATE", "=", "finished"), ("name", "=", "hold")])) == 3
 
 
 def test_actors() -> None:
