@@ -12,6 +12,7 @@ from mpi_runtime.core.calls import options as option_rules
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver import running, session
+from mpi_runtime.core.host.launchers import heed_plain_output
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.show import log
@@ -130,6 +131,7 @@ def init(
         option_rules.check({"runtime_env": runtime_env}, ("runtime_env",), "init()")
     if logging_config is not None and not callable(getattr(logging_config, "apply", None)):
         raise TypeError(f"logging_config must be a LoggingConfig, not {logging_config!r}")
+    heed_plain_output()
     with session.changing:
         is_running = current.client_or_none() is not None
         if not is_running:

@@ -21,7 +21,7 @@ from mpi_runtime.core.executor import multiprocessing_pickles, output, own_sched
 from mpi_runtime.core.executor.executor import Executor, limit_threads
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
 from mpi_runtime.core.host.launchers import settings_for_mpi
-from mpi_runtime.core.host.spawn import THREAD_VARIABLES, shadowed
+from mpi_runtime.core.host.spawn import AS_RAY, THREAD_VARIABLES, shadowed
 from mpi_runtime.core.objects import process_facts
 from mpi_runtime.core.transport.messages import bytes_to_text
 from mpi_runtime.core.transport.unsent_frame import Draft, map_memory
@@ -125,7 +125,8 @@ def prepare(setup: Setup, request: Fork) -> None:
         os.environ.pop(name, None)
     for name, text in settings_for_mpi(request.threads).items():
         os.environ.setdefault(name, text)
-    os.environ.update(request.variables)
+    if not _leaves_devices(setup, request):
+        os.environ.update(request.variables)
     # What the user states for a task overrides our values.
     set_variables(request.environment)
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
@@ -145,6 +146,19 @@ def prepare(setup: Setup, request: Fork) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(OOM_SCORE))
     gc.enable()
+
+
+def _leaves_devices(setup: Setup, request: Fork) -> bool:
+    """Whether the variables that show the process its devices stay as they are, as in Ray with `--as-ray`.
+
+    Ray leaves them to processes that have no device, and to all if a variable demands it. Libraries that choose a
+    device by the rank of a process set that variable.
+    """
+    if AS_RAY not in setup.job.preload:
+        return False
+    given = {**os.environ, **request.environment}
+    name = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES" if request.gpu_ids else "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+    return (given.get(name, "").lower() in ("1", "true")) is bool(request.gpu_ids)
 
 
 def set_variables(environment: Mapping[str, str]) -> None:

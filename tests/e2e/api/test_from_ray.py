@@ -302,3 +302,27 @@ print(ray.get(ray.remote(lambda: 1).options(resources={f"node:{address}": 0.001,
 """
     completed = run_program(source, options=("-m", "mpi_runtime", "--as-ray")).expect(0)
     assert completed.stdout == "['node:A', 'node:__internal_head__'] [True]\n1\n"
+
+
+DEVICES = """
+import os
+import ray
+ray.init(num_cpus=1, num_gpus=2, quiet=True)
+
+@ray.remote
+def seen():
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+def asked(num_gpus, variable):
+    environment = {"env_vars": {variable: "1"}} if variable else {}
+    return ray.get(seen.options(num_gpus=num_gpus, runtime_env=environment).remote())
+
+print([asked(0, ""), asked(1, "")])
+print([asked(1, "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"), asked(0, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")])
+"""
+
+
+def test_processes_without_devices_keep_the_variable_as_in_ray() -> None:
+    options, env = ("-m", "mpi_runtime", "--as-ray"), {"CUDA_VISIBLE_DEVICES": "3,5"}
+    completed = run_program(DEVICES, options=options, env=env).expect(0)
+    assert completed.stdout == "['3,5', '3']\n['3,5', '']\n"
