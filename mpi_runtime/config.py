@@ -32,6 +32,8 @@ OF_THIS_JOB = (JOURNAL, RECORD)
 """Variables that name files of this job. Programs that calls start do not inherit them, or would write there too."""
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
+PLAIN_OUTPUT = "_MPI_RUNTIME_PLAIN_OUTPUT"
+"""Set by `mpi-runtime run` if its output is no terminal. Open MPI gives rank 0 one of its own, and copies from that."""
 COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
 """Set for commands of batches: the process id of their executor, by which they are found if it is killed."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"

@@ -3,13 +3,14 @@
 A library imports nothing else of the core, so the core can change behind these names. By subject:
 
 - the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`, `send_metrics`,
-  `before_results`, `Client`
+  `before_results`, `Client`, `JOB_ID`
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - amounts as the scheduler counts them: `Request`, `custom_of`, `Pool`, `pool_for`, `fits`
 - values as bytes: `dumps`; `first_version.loads` for those on disk
 - options of calls as the scheduler gets them, without a job: `task_spec`
 - files of MPI libraries: `mpi_files`
+- the address of this host: `address_towards`
 - ranks: `detect`, `check_ranks`, `installed_launcher`, `launch_command`, `clear_sessions`, `environment_of_launcher`
 - child processes: `children`, `descendants`, `kill_group`, `adopt_orphans`, `die_with_parent`, `Memory`, `scratch`,
   `claimed_processors`, `child_environment`, `settings_for_mpi`
@@ -42,6 +43,7 @@ _HOMES = {
     ".core.client.client": "Client",
     ".core.client.futures": "Outcome",
     ".core.client.object_ref": "future_of when_done",
+    ".core.client.typed_ids": "JOB_ID",
     ".core.executor.scratch": "",
     ".core.gangs.environment": "EACH_TEXT OF_PLACES TEXTS_OF_WHEEL",
     ".core.gangs.greeting": "abort_s",
@@ -53,6 +55,7 @@ _HOMES = {
     ".core.host.launchers": "child_environment environment_of_launcher settings_for_mpi",
     ".core.host.mpiexec": "check_ranks installed_launcher launch_command",
     ".core.host.open_mpi": "clear_sessions",
+    ".core.host.machine": "address_towards",
     ".core.host.memory_usage": "Memory",
     ".core.host.mpi_files": "",
     ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
@@ -64,12 +67,13 @@ _HOMES = {
 """The names of each module of the core, which is loaded when one of them is used."""
 
 __all__ = [
-    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
-    "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s", "adopt_orphans", "ask",
-    "before_results", "blocked", "check_ranks", "check_resources", "check_selector", "child_environment",
-    "children", "claimed_processors", "clear_sessions", "custom_of", "descendants", "detect", "die_with_parent",
-    "dumps", "environment_of_launcher", "first_version", "fits", "future_of", "installed_launcher", "job",
-    "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files", "pool_for", "scratch",
+    "EACH_TEXT", "JOB_ID", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
+    "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s", "address_towards",
+    "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources", "check_selector",
+    "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of", "descendants", "detect",
+    "die_with_parent", "dumps", "environment_of_launcher", "first_version", "fits", "future_of",
+    "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files",
+    "pool_for", "scratch",
     "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call",
     "when_done",
 ]  # fmt: skip
@@ -132,6 +136,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.client.client import Client
     from mpi_runtime.core.client.futures import Outcome
     from mpi_runtime.core.client.object_ref import future_of, when_done
+    from mpi_runtime.core.client.typed_ids import JOB_ID
     from mpi_runtime.core.executor import scratch
     from mpi_runtime.core.gangs import member
     from mpi_runtime.core.gangs.command_channel import NAME, VARIABLE, AgentLostError, Status
@@ -142,6 +147,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.host.claimed_processors import claimed_processors
     from mpi_runtime.core.host.launch import detect
     from mpi_runtime.core.host.launchers import child_environment, environment_of_launcher, settings_for_mpi
+    from mpi_runtime.core.host.machine import address_towards
     from mpi_runtime.core.host.memory_usage import Memory
     from mpi_runtime.core.host.mpiexec import check_ranks, installed_launcher, launch_command
     from mpi_runtime.core.host.open_mpi import clear_sessions

@@ -1,5 +1,16 @@
 """Graphs of calls, as Ray's `dag`."""
 
+from mpi_runtime.core.calls import graphs
 from mpi_runtime.core.calls.graphs import ActorNode, DAGNode, InputNode, MultiOutputNode
 
-__all__ = ["ActorNode", "DAGNode", "InputNode", "MultiOutputNode"]
+PARENT_CLASS_NODE_KEY = graphs.PARENT
+PREV_CLASS_METHOD_CALL_KEY = graphs.PREVIOUS
+
+__all__ = [
+    "PARENT_CLASS_NODE_KEY",
+    "PREV_CLASS_METHOD_CALL_KEY",
+    "ActorNode",
+    "DAGNode",
+    "InputNode",
+    "MultiOutputNode",
+]

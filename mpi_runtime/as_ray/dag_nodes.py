@@ -13,7 +13,8 @@ class FunctionNode(DAGNode):
     def __init__(
         self, func_body: Any, func_args: tuple[Any, ...], func_kwargs: dict[str, Any], func_options: Mapping[str, Any]
     ) -> None:
-        super().__init__(mpi_runtime.remote(func_body).options(**func_options).remote, func_args, func_kwargs)
+        remote = mpi_runtime.remote(func_body).options(**func_options).remote
+        super().__init__(remote, func_args, func_kwargs, func_options)
 
 
 class ClassNode(ActorNode):
@@ -23,7 +24,9 @@ class ClassNode(ActorNode):
         self, cls: Any, cls_args: tuple[Any, ...], cls_kwargs: dict[str, Any], cls_options: Mapping[str, Any]
     ) -> None:
         methods = {name for name in dir(cls) if callable(getattr(cls, name))}
-        super().__init__(mpi_runtime.remote(cls).options(**cls_options).remote, cls_args, cls_kwargs, methods)
+        super().__init__(
+            mpi_runtime.remote(cls).options(**cls_options).remote, cls_args, cls_kwargs, methods, cls_options
+        )
 
 
 class ClassMethodNode(DAGNode):

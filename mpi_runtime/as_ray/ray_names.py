@@ -30,7 +30,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ray.experimental.state", "ray.experimental.state.api"), ("mpi_runtime.as_ray.state",)),
     "ray.experimental.tqdm_ray": ("mpi_runtime.util.tqdm",),
     "ray.internal": ("mpi_runtime.as_ray.renamed",),
-    "ray.job_config": (),
+    "ray.job_config": ("mpi_runtime.as_ray.logging_config",),
     "ray.remote_function": ("mpi_runtime",),
     "ray.runtime_context": ("mpi_runtime.runtime_context",),
     "ray.runtime_env": ("mpi_runtime.runtime_env",),
@@ -113,7 +113,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.util.client": ("mpi_runtime.as_ray.ray_client",),
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),
     "ray.util.multiprocessing.pool": ("mpi_runtime.util.multiprocessing",),
-    **dict.fromkeys(("ray.util.state", "ray.util.state.api"), ("mpi_runtime.as_ray.state",)),
+    **dict.fromkeys(
+        ("ray.util.state", "ray.util.state.api", "ray.util.state.exception"), ("mpi_runtime.as_ray.state",)
+    ),
 }
 _OF_AIR = (
     *("Checkpoint", "CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig"),
@@ -134,6 +136,7 @@ RENAMED: dict[str, str] = {
     "ray.util.disable_log_once_globally": "mpi_runtime.as_ray.debug.disable_log_once_globally",
     "ray.util.log_once": "mpi_runtime.as_ray.debug.log_once",
     # Names that are elsewhere here.
+    "ray.LoggingConfig": "mpi_runtime.as_ray.logging_config.LoggingConfig",
     "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
     "ray.tune.schedulers.create_scheduler": "mpi_runtime.tune.create_scheduler",
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",

@@ -1,16 +1,33 @@
 """`ray.util.state`: the lists of `mpi_runtime.util.state`, by functions with the arguments of Ray's, in their order.
 
-`timeout`, `detail` and `raise_on_missing_output` have no effect: the answer comes at once, and is always complete.
+`timeout`, `detail` and `raise_on_missing_output` have no effect: the answer arrives at once, and is always complete.
+Summaries have the form of Ray's, in which all nodes are under "cluster".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import ParamSpec, TypeVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
 
+from mpi_runtime.scheduler.protocol.limits import ENDED_MAX
 from mpi_runtime.show.tables import Table
 from mpi_runtime.util import state
 from mpi_runtime.util.state import LIMIT, Entry, Filter
+
+
+class RayStateApiException(ValueError):
+    """The question is refused: a key, a limit or an id is wrong."""
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise RayStateApiException(str(error)) from None
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +55,11 @@ def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
         raise_on_missing_output: bool = True,
     ) -> T:
         _check(address)
-        return entries([tuple(one) for one in filters or ()], limit)
+        chosen = [tuple(one) for one in filters or ()]
+        if any(len(one) != 3 or one[1] not in ("=", "!=") for one in chosen):
+            raise ValueError(f"filters must be (key, '=' or '!=', value), not {filters!r}")
+        with _refusing():
+            return entries(chosen, limit)
 
     return _called(listing, entries)
 
@@ -46,17 +67,61 @@ def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
 def _finding(find: Callable[[str], T]) -> Callable[..., T]:
     def finding(id: str, address: str | None = None, timeout: float | None = None) -> T:
         _check(address)
-        return find(id)
+        with _refusing():
+            return find(id)
 
     return _called(finding, find)
 
 
-def _counting(summary: Callable[[], T]) -> Callable[..., T]:
-    def counting(address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True) -> T:
-        _check(address)
-        return summary()
+def _counts(found: Iterable[dict[str, Any]], by: str, facts: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Count entries by a name of theirs and by state."""
+    counts: dict[str, dict[str, Any]] = {}
+    for one in found:
+        states = counts.setdefault(one[by], {**facts(one), "state_counts": {}})["state_counts"]
+        states[one["state"]] = states.get(one["state"], 0) + 1
+    return counts
 
-    return _called(counting, summary)
+
+def summarize_tasks(
+    address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True
+) -> dict[str, Any]:
+    """Count calls by name and state: those that have not ended, and the last 10 000 attempts that have."""
+    found = list_tasks(address, limit=ENDED_MAX)
+    kinds = Counter(one.type for one in found)
+    return _whole(
+        _counts(found, "name", lambda one: {"func_or_class_name": one["name"], "type": one["type"]}),
+        total_tasks=kinds["NORMAL_TASK"],
+        total_actor_tasks=kinds["ACTOR_TASK"],
+        total_actor_scheduled=kinds["ACTOR_CREATION_TASK"],
+        summary_by="func_name",
+    )
+
+
+def summarize_actors(
+    address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True
+) -> dict[str, Any]:
+    """Count actors by class and state."""
+    found = list_actors(address, limit=ENDED_MAX)
+    counts = _counts(found, "class_name", lambda one: {"class_name": one["class_name"]})
+    return _whole(counts, total_actors=len(found), summary_by="class")
+
+
+def summarize_objects(
+    address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True
+) -> dict[str, Any]:
+    """Count the values in the object store, and their size. Where they were made is not counted."""
+    found = list_objects(address, limit=ENDED_MAX)
+    total = {
+        "total_objects": len(found),
+        "total_size_mb": sum(one.object_size for one in found) / 1024**2,
+    }
+    nodes = {id for one in found for id in one.node_ids}
+    counts = {"disabled": {**total, "total_num_nodes": len(nodes)}} if found else {}
+    return _whole(counts, **total, callsite_enabled=False, summary_by="callsite")
+
+
+def _whole(summary: dict[str, Any], **facts: object) -> dict[str, Any]:
+    return {"cluster": {"summary": summary, **facts}}
 
 
 def get_objects(id: str, address: str | None = None, timeout: float | None = None) -> Table[Entry]:
@@ -83,12 +148,10 @@ list_workers = _listing(state.list_workers)
 get_actor = _finding(state.get_actor)
 get_node = _finding(state.get_node)
 get_task = _finding(state.get_task)
-summarize_actors = _counting(state.summarize_actors)
-summarize_objects = _counting(state.summarize_objects)
-summarize_tasks = _counting(state.summarize_tasks)
 memory_summary = state.memory_summary
 
 __all__ = [
+    "RayStateApiException",
     *("get_actor", "get_node", "get_objects", "get_placement_group", "get_task", "get_worker"),
     *("list_actors", "list_nodes", "list_objects", "list_placement_groups", "list_tasks", "list_workers"),
     *("memory_summary", "summarize_actors", "summarize_objects", "summarize_tasks"),

@@ -23,13 +23,6 @@ class Language(enum.Enum):
     CPP = 2
 
 
-class LoggingConfig:
-    """Ray's settings for logging. Accepted without effect, because nothing is logged to files here."""
-
-    def __init__(self, **options: object) -> None:
-        self.__dict__.update(options)
-
-
 def get(object_refs: Any, **options: Any) -> Any:
     """As `mpi_runtime.get`."""
     return mpi_runtime.get(object_refs, **options)
@@ -54,6 +47,6 @@ SCRIPT_MODE, WORKER_MODE, LOCAL_MODE, SPILL_WORKER_MODE, RESTORE_WORKER_MODE = r
 
 __all__ = [
     *("LOCAL_MODE", "RESTORE_WORKER_MODE", "SCRIPT_MODE", "SPILL_WORKER_MODE", "WORKER_MODE"),
-    *("Language", "LoggingConfig", "ObjectID", "__version__"),
+    *("Language", "ObjectID", "__version__"),
     *("cancel", "get", "logger", "shutdown", "wait"),
 ]

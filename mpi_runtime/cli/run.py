@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mpi_runtime.cli import restarts
-from mpi_runtime.config import JOURNAL, environment
+from mpi_runtime.config import JOURNAL, PLAIN_OUTPUT, environment
 from mpi_runtime.core.host.launchers import environment_of_launcher
 from mpi_runtime.core.host.mpiexec import check_ranks, installed_launcher, launch_command
 from mpi_runtime.core.host.open_mpi import broken_settings, clear_sessions
@@ -47,6 +47,8 @@ def run(words: Sequence[str]) -> int:
     folder = Path(options.journal or "").absolute()
     if options.journal:
         env[JOURNAL] = str(folder)
+    if not os.isatty(1):
+        env[PLAIN_OUTPUT] = "1"
     starts_ranks = options.ranks > 1 or options.hosts is not None
     file = None
     if options.restarts:

@@ -59,6 +59,24 @@ class ReduceOp(enum.Enum):
     MAX = "maximum"
 
 
+class Backend(str):
+    """The name of a library for communication: accepted as in Ray, without effect.
+
+    Raises:
+        ValueError: Ray has no such library either.
+    """
+
+    NCCL = "NCCL"
+    GLOO = "GLOO"
+
+    def __new__(cls, name: str) -> Backend:
+        """Make the name in capitals."""
+        _check_backend(name)
+        return super().__new__(cls, name.upper().removeprefix("TORCH_"))
+
+
+_BACKENDS = ("NCCL", "GLOO", "TORCH_GLOO")
+
 # Groups
 
 
@@ -74,7 +92,7 @@ def init_collective_group(
     Args:
         world_size: the number of processes.
         rank: the rank of this process, from 0.
-        backend: None, or "nccl" or "gloo" as in Ray, without effect.
+        backend: None, or "nccl" or "gloo" as in Ray, in any case, without effect.
         group_name: the name of the group. A process can be in several groups.
         timeout_s: the most seconds that an operation waits for others; None waits without a limit.
 
@@ -339,7 +357,7 @@ def _check_other(group: Group, rank: int) -> None:
 
 
 def _check_backend(backend: object) -> None:
-    if backend not in (None, "nccl", "gloo"):
+    if backend is not None and (not isinstance(backend, str) or backend.upper() not in _BACKENDS):
         raise ValueError(
             f"backend must be None, 'nccl' or 'gloo', which mean the same here, not {backend!r}. The name of a group "
             "is given as group_name=..."

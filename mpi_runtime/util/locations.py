@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from collections.abc import Sequence
 from typing import TypedDict
 
 from mpi_runtime import ObjectRef
 from mpi_runtime.errors.arguments import check_whole
-from mpi_runtime.extend import ask, job
+from mpi_runtime.extend import address_towards, ask, job
 from mpi_runtime.scheduler.protocol.effects import Ready, ReadyError, ReadyStored
 from mpi_runtime.scheduler.protocol.questions import Objects
 
 __all__ = ["get_local_object_locations", "get_object_locations"]
-
-_ANYWHERE = "192.0.2.1"
-"""An address that no host has (TEST-NET-1, RFC 5737). Choosing a route to it sends nothing."""
 
 
 class Location(TypedDict):
@@ -60,8 +55,8 @@ def get_local_object_locations(obj_refs: Sequence[ObjectRef[object]]) -> dict[Ob
         obj_refs: a list of references.
 
     Returns:
-        A dictionary as from `get_object_locations` for each value that has arrived in this process. Others are left
-        out.
+        A dictionary as from `get_object_locations` for each reference. Of a value that has not arrived in this process
+        nothing is known: "object_size" is None.
 
     Raises:
         TypeError: `obj_refs` is not a list of references.
@@ -73,8 +68,9 @@ def get_local_object_locations(obj_refs: Sequence[ObjectRef[object]]) -> dict[Ob
         entry = client.references.values.get(ref.binary())
         if isinstance(entry, ReadyStored):
             found[ref] = _as_in_ray([client.questions.node_id()], entry.size, False)
-        elif isinstance(entry, (Ready, ReadyError)):
-            found[ref] = _as_in_ray([], len(entry.data), False)
+        else:
+            size = len(entry.data) if isinstance(entry, (Ready, ReadyError)) else None
+            found[ref] = _as_in_ray([], size, False)
     return found
 
 
@@ -96,8 +92,8 @@ def _as_in_ray(node_ids: list[str], size: int | None, is_spilled: bool) -> Locat
     return {"node_ids": node_ids, "object_size": size, "did_spill": is_spilled}
 
 
-def get_node_ip_address(address: str = _ANYWHERE) -> str:
-    """The address by which this node reaches others. By default that of its route to the outside, else 127.0.0.1.
+def get_node_ip_address(address: str = "") -> str:
+    """Return the address by which this node reaches others: by default on its route to the outside, else 127.0.0.1.
 
     This runtime does not listen there.
 
@@ -106,11 +102,5 @@ def get_node_ip_address(address: str = _ANYWHERE) -> str:
     """
     if not isinstance(address, str):
         raise TypeError(f"address must be the name or the address of a host, not {address!r}")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address.partition(":")[0], 53))
-            return str(probe.getsockname()[0])
-        except (OSError, TypeError, UnicodeError):  # there is no such name
-            with contextlib.suppress(OSError):
-                return socket.gethostbyname(socket.gethostname())
-    return "127.0.0.1"
+    host = address.partition(":")[0]
+    return address_towards(host) if host else address_towards()

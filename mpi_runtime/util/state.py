@@ -1,6 +1,6 @@
 """The present state of the job: lists of calls, actors, objects, processes, nodes and placement groups.
 
-The names are those of Ray's state API. Calls are listed until they end; `summarize_tasks` counts those that have ended.
+The names are those of Ray's state API. The last 10 000 attempts of calls that have ended are listed too.
 A notebook shows the lists as tables.
 
     from mpi_runtime.util.state import list_tasks
@@ -11,7 +11,6 @@ A notebook shows the lists as tables.
 
 from __future__ import annotations
 
-import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,8 +18,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from mpi_runtime.extend import ask
-from mpi_runtime.scheduler.protocol.entries import NodeEntry, dictionaries
+from mpi_runtime.extend import JOB_ID, ask
+from mpi_runtime.scheduler.protocol.entries import (
+    ActorEntry,
+    GroupEntry,
+    NodeEntry,
+    NodeStoreEntry,
+    ObjectEntry,
+    TaskEntry,
+    WorkerEntry,
+    dictionaries,
+)
+from mpi_runtime.scheduler.protocol.limits import ENDED_MAX
 from mpi_runtime.scheduler.protocol.questions import (
     Actors,
     Groups,
@@ -37,7 +46,6 @@ from mpi_runtime.show.tables import Table
 Filter = tuple[str, str, Any]
 LIMIT = 100
 _ID = re.compile("[0-9a-f]{32}")
-_COMPARE = {"=": operator.eq, "!=": operator.ne}
 
 
 class Entry(dict[str, Any]):
@@ -51,28 +59,32 @@ class Entry(dict[str, Any]):
 
 
 def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """List calls that have not ended, in the order of submission.
+    """List calls: those that have not ended, in the order of submission, then attempts that have, newest first.
 
-    Keys: `task_id`, `name`, `type`, `state`, `attempt_number`, `actor_id`, `node_id`, `worker_id`, `worker_pid`,
-    `required_resources`; of calls on gangs also `num_ranks`, and the other keys are those of rank 0.
+    Keys: `task_id`, `name`, `func_or_class_name`, `type`, `state`, `attempt_number`, `actor_id`, `node_id`,
+    `worker_id`, `worker_pid`, `required_resources`, `parent_task_id` (None: the driver), `job_id`; of ended attempts
+    also `error_type` and `error_message`, the times `creation_time_ms`, `start_time_ms` and `end_time_ms`; of calls on
+    gangs also `num_ranks`, and the other keys are those of rank 0.
 
     Args:
-        filters: conditions `(key, "=", value)` or `(key, "!=", value)`; all must hold.
-        limit: the largest number of entries.
+        filters: conditions `(key, "=", value)` or `(key, "!=", value)`; all must hold. As in Ray, keys and strings are
+            compared without case, and a string with what `str` makes of a value.
+        limit: the largest number of entries, up to 10 000.
 
     Raises:
-        ValueError: a filter is malformed, or its key does not exist.
+        ValueError: a filter is malformed, its key does not exist, or `limit` is too large.
     """
-    return _list(Tasks(), filters, limit)
+    _check_limit(limit)
+    return _list(Tasks(ended=ENDED_MAX if filters else limit), TaskEntry, filters, limit)
 
 
 def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """List actors that are alive or have a handle. For the arguments see `list_tasks`.
 
     Keys: `actor_id`, `class_name`, `state`, `name`, `repr_name`, `ray_namespace`, `node_id`, `pid`, `num_restarts`,
-    `death_cause`, `pending_calls`.
+    `death_cause`, `pending_calls`, `job_id`. An actor that has died keeps the `pid` and `node_id` that it had.
     """
-    return _list(Actors(), filters, limit)
+    return _list(Actors(), ActorEntry, filters, limit)
 
 
 def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
@@ -80,32 +92,34 @@ def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[En
 
     Keys: `object_id`, `state`, `object_size` in bytes, `node_ids`, `reference_count`.
     """
-    return _list(Objects(), filters, limit)
+    return _list(Objects(), ObjectEntry, filters, limit)
 
 
 def list_workers(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """List executors: processes that run calls. For the arguments see `list_tasks`.
 
-    Keys: `worker_id`, `pid`, `state`, `rank`, `node_id`, `actor_id`, `task_id`, `gpu_ids`, `assigned_resources`.
+    Keys: `worker_id`, `pid`, `state`, `rank`, `node_id`, `actor_id`, `task_id`, `gpu_ids`, `assigned_resources`,
+    `is_alive`, `worker_type`.
     """
-    return _list(Workers(), filters, limit)
+    return _list(Workers(), WorkerEntry, filters, limit)
 
 
 def list_placement_groups(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """List placement groups that have not been removed. For the arguments see `list_tasks`."""
-    return _list(Groups(), filters, limit)
+    return _list(Groups(), GroupEntry, filters, limit)
 
 
 def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """List the nodes of the job. For the arguments see `list_tasks`.
 
-    Keys: `node_id`, `node_name`, `is_head_node`, `state`, `resources_total`, `labels`.
+    Keys: `node_id`, `node_name`, `node_ip`, `is_head_node`, `state`, `resources_total`, `labels`.
     """
-    return Table(_filtered([_node(one) for one in ask(Nodes())], filters, limit))
+    _check_limit(limit)
+    return Table(_filtered([_node(one) for one in ask(Nodes())], _NODE_KEYS, filters, limit))
 
 
 def get_task(id: str) -> Entry | None:
-    """Find a call by its id; None if it is unknown or has ended. The cost does not grow with the number of calls.
+    """Find a call by its id; None if it is unknown. One that has ended is found among the last 10 000 attempts.
 
     Args:
         id: a `task_id`, or `ref.hex()` of the call's first return value.
@@ -113,12 +127,12 @@ def get_task(id: str) -> Entry | None:
     Raises:
         ValueError: `id` is not an id.
     """
-    return _first(_entries(ask(Tasks(_bytes(id)))))
+    return _first(_entries(ask(Tasks(_bytes(id))), TaskEntry))
 
 
 def get_actor(id: str) -> Entry | None:
     """Find an actor by its `actor_id`, as `get_task` does; None if it is unknown."""
-    return _first(_entries(ask(Actors(_bytes(id)))))
+    return _first(_entries(ask(Actors(_bytes(id))), ActorEntry))
 
 
 def get_node(id: str) -> Entry | None:
@@ -127,7 +141,7 @@ def get_node(id: str) -> Entry | None:
 
 
 def summarize_tasks() -> dict[str, Any]:
-    """Count calls by function and state, and calls that have ended since the job began."""
+    """Count calls that have not ended by name and state, and calls that have ended since the job began."""
     totals = ask(Statistics())
     ended = {name: getattr(totals, name) for name in ("submitted", "finished", "failed", "retried")}
     return {"summary": _states((one.name, one.state) for one in ask(Tasks())), **ended}
@@ -155,6 +169,7 @@ def _node(node: NodeEntry) -> Entry:
     return Entry(
         node_id=node.id,
         node_name=node.name,
+        node_ip=node.address,
         is_head_node=0 in node.ranks,
         state="ALIVE" if node.is_alive else "DEAD",
         resources_total=node.resources,
@@ -162,12 +177,31 @@ def _node(node: NodeEntry) -> Entry:
     )
 
 
-def _entries(found: Sequence[Struct]) -> list[Entry]:
-    return [Entry(one) for one in dictionaries(found)]
+_ADDED: dict[type[Struct], dict[str, Any]] = {
+    TaskEntry: {"job_id": JOB_ID.hex()},
+    ActorEntry: {"job_id": JOB_ID.hex()},
+    WorkerEntry: {"is_alive": True, "worker_type": "WORKER"},
+}
+"""Keys of Ray's that are the same in all entries."""
+_NODE_KEYS = ("node_id", "node_name", "node_ip", "is_head_node", "state", "resources_total", "labels")
 
 
-def _list(question: Question[Sequence[Struct]], filters: Sequence[Filter], limit: int) -> Table[Entry]:
-    return Table(_filtered(_entries(ask(question)), filters, limit))
+def _entries(found: Sequence[Struct], kind: type[Struct]) -> list[Entry]:
+    added = _ADDED.get(kind, {})
+    return [Entry(one, **added) for one in dictionaries(found)]
+
+
+def _list(
+    question: Question[Sequence[Struct]], kind: type[Struct], filters: Sequence[Filter], limit: int
+) -> Table[Entry]:
+    _check_limit(limit)
+    keys = (*kind.__struct_fields__, *_ADDED.get(kind, ()))
+    return Table(_filtered(_entries(ask(question), kind), keys, filters, limit))
+
+
+def _check_limit(limit: object) -> None:
+    if type(limit) is not int or not 0 <= limit <= ENDED_MAX:
+        raise ValueError(f"limit must be a whole number from 0 to {ENDED_MAX}, not {limit!r}")
 
 
 def _bytes(id: str) -> bytes:
@@ -180,15 +214,25 @@ def _first(entries: list[Entry]) -> Entry | None:
     return entries[0] if entries else None
 
 
-def _filtered(entries: list[Entry], filters: Sequence[Filter], limit: int) -> list[Entry]:
+def _filtered(entries: list[Entry], keys: Sequence[str], filters: Sequence[Filter], limit: int) -> list[Entry]:
     for one in filters:
-        if not isinstance(one, tuple) or len(one) != 3 or one[1] not in _COMPARE:
+        if not isinstance(one, tuple) or len(one) != 3 or one[1] not in ("=", "!="):
             raise ValueError(f"a filter is (key, '=' or '!=', value), not {one!r}")
         key, comparison, wanted = one
-        if entries and key not in entries[0]:
-            raise ValueError(f"there is no key {key!r} to filter by; there are: {', '.join(entries[0])}")
-        entries = [entry for entry in entries if _COMPARE[comparison](entry[key], wanted)]
+        key = key.lower() if isinstance(key, str) else key
+        if key not in keys:
+            raise ValueError(f"there is no key {key!r} to filter by; there are: {', '.join(keys)}")
+        entries = [entry for entry in entries if _meets(entry.get(key), wanted) is (comparison == "=")]
     return entries[:limit]
+
+
+def _meets(value: object, wanted: object) -> bool:
+    """Whether a value is the wanted one, by the text of it, as on a command line."""
+    if value is None or wanted is None or isinstance(wanted, type(value)):
+        return value == wanted or (isinstance(value, str) and value.lower() == str(wanted).lower())
+    if isinstance(value, bool):
+        return value is (str(wanted).lower() in ("1", "true"))
+    return str(value).lower() == str(wanted).lower()
 
 
 def memory_summary() -> Table[Entry]:
@@ -201,4 +245,4 @@ def memory_summary() -> Table[Entry]:
     `made_by` is the line that has put it, such as "app.py:12 in main", or the function that has returned it, with its
     first line, "load (app.py:5)"; empty if not known.
     """
-    return Table(_entries(ask(Store())))
+    return Table(_entries(ask(Store()), NodeStoreEntry))

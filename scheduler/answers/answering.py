@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mpi_runtime.scheduler.actors import checkpoints
-from mpi_runtime.scheduler.answers import cluster, inspection, listing, store_summary, summary, why_waiting
+from mpi_runtime.scheduler.answers import cluster, ended_calls, inspection, listing, store_summary, summary, why_waiting
 from mpi_runtime.scheduler.log import errors, history
 from mpi_runtime.scheduler.protocol import questions as q
 from mpi_runtime.scheduler.protocol import window_questions as w
@@ -23,7 +23,7 @@ ANSWERS: dict[type[q.Question[object]], Callable[[State, Any, int], Any]] = {
     q.AvailableResources: lambda state, _, now: cluster.available_resources(state),
     q.Nodes: lambda state, asked, now: cluster.nodes(state, asked.id),
     q.NodeOfRank: lambda state, asked, now: cluster.node_of_rank(state, asked.rank),
-    q.Tasks: lambda state, asked, now: listing.tasks(state, asked.id),
+    q.Tasks: lambda state, asked, now: listing.tasks(state, asked.id) + ended_calls.ended(state, asked),
     q.Actors: lambda state, asked, now: listing.actors(state, asked.id),
     q.Objects: lambda state, asked, now: listing.objects(state, asked.id),
     q.Workers: lambda state, asked, now: listing.workers(state, asked.id),

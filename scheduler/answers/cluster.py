@@ -74,6 +74,7 @@ def nodes(state: State, id: bytes) -> list[NodeEntry]:
             is_alive=True,
             name=node.hostname,
             manager=node.hostname,
+            address=node.address or node.hostname,
             resources=_resources([node.total]),
             available=_resources([node.free]),
             labels=node.labels,

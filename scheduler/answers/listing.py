@@ -17,6 +17,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     TaskEntry,
     WorkerEntry,
 )
+from mpi_runtime.scheduler.protocol.events import ActorSpec, MethodSpec, Spec
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.questions import LateCalls, LateFunction, RunningCall
 from mpi_runtime.scheduler.protocol.resources import Grant
@@ -56,14 +57,25 @@ def tasks(state: State, id: bytes) -> list[TaskEntry]:
     """Every call that has not ended, or the one with this id."""
     live = {found.task.id: found.task for found in chosen(state.objects, id) if found.task is not None}
     chosen_tasks = sorted(chosen(live, id), key=lambda task: task.order)  # the id may be that of a second value
-    return [_task(task) for task in chosen_tasks]
+    return [_task(state, task) for task in chosen_tasks]
 
 
-def _task(task: Task) -> TaskEntry:
+def titles(spec: Spec, title: str) -> tuple[str, str]:
+    """The name of a call, with the title of its actor, and that of its function, class or method, as in Ray."""
+    if isinstance(spec.kind, ActorSpec):
+        return f"{spec.name}.__init__", f"{spec.name}.__init__"
+    if title and isinstance(spec.kind, MethodSpec) and not spec.code_name:
+        return f"{title}.{spec.name.rpartition('.')[2]}", spec.name
+    return spec.name, spec.code_name or spec.name
+
+
+def _task(state: State, task: Task) -> TaskEntry:
     spec, executor = task.function.spec, task.executor
+    name, code_name = titles(spec, task.actor.title if task.actor is not None else "")
     return TaskEntry(
         task_id=task.id.hex(),
-        name=spec.name,
+        name=name,
+        func_or_class_name=code_name,
         type=TASK_TYPES[spec.kind.number],
         state=_state(task),
         attempt_number=task.call.attempt,
@@ -72,6 +84,12 @@ def _task(task: Task) -> TaskEntry:
         worker_id=f"{executor.id:032x}" if executor is not None else None,
         worker_pid=(executor.pid or None) if executor is not None else None,
         required_resources=required(task.function.spec.asks),
+        parent_task_id=task.parent.hex() or None,
+        error_type=None,
+        error_message=None,
+        creation_time_ms=(task.submitted_us + state.wall_us) // 1000,
+        start_time_ms=None,
+        end_time_ms=None,
         num_ranks=spec.ranks,
     )
 
@@ -113,8 +131,8 @@ def actors(state: State, id: bytes) -> list[ActorEntry]:
             name=actor.name[1] if actor.name is not None else "",
             repr_name=actor.title,
             ray_namespace=actor.name[0] if actor.name is not None else "",
-            node_id=actor.executor.rank.node.id if actor.executor is not None else None,
-            pid=(actor.executor.pid or None) if actor.executor is not None else None,
+            node_id=actor.process.node.id if actor.process is not None else None,
+            pid=(actor.process.pid or None) if actor.process is not None else None,
             num_restarts=actor.restarts,
             death_cause=actor.cause or None,
             pending_calls=sum(len(queue) for queue in actor.callers.values()),

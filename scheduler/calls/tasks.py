@@ -95,6 +95,7 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         check_ids(state, call.id, count)
     executor = client.executor
     depth = 0
+    running = None
     if executor is not None:
         running = executor.running()
         depth = running.depth + 1 if running is not None else 1
@@ -107,6 +108,8 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
     task = Task(call, function, client.id, depth, order, retries, now, begins)
     if executor is not None:
         executor.children[call.id] = task
+        if running is not None:
+            task.parent = running.call.id
         if state.has_journal:
             journaling.submitted(executor, task)
     held = client.held

@@ -146,6 +146,7 @@ def appoint(executor: Executor) -> None:
     executor.left_behind = frozenset(executor.children)
     executor.process.actor, executor.process.name = task.id, task.function.spec.name
     task.actor.executor = executor
+    task.actor.process = executor.process
 
 
 def room_for(state: State, executor: Executor, task: Task) -> int:

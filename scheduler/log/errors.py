@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry
 from mpi_runtime.scheduler.records.lifecycle import first_line
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import State
-from mpi_runtime.scheduler.records.statistics import ErrorSeen
+from mpi_runtime.scheduler.records.statistics import ErrorSeen, Failed
 
 KINDS_MAX = 100
 """The most kinds of errors. Further kinds are counted as one."""
@@ -20,10 +20,19 @@ OTHERS = ("", "errors of other kinds")
 _NUMBERS = re.compile(r"\d+")
 
 
-def note(state: State, task: Task, text: str, executor: Executor | None, trace: str = "", again: bool = False) -> None:
-    """Count an error of an attempt. `again`: the call is retried; else it has failed."""
+def note(
+    state: State,
+    task: Task,
+    text: str,
+    executor: Executor | None,
+    trace: str = "",
+    again: bool = False,
+    code: str = "",
+) -> None:
+    """Count an error of an attempt. `again`: the call is retried; else it has failed. `code`: one of the runtime."""
     name = task.function.spec.name
     text = first_line(text)[:TEXT_MAX]
+    _remember(state, task, text, code)
     key = (name, _NUMBERS.sub("#", text))
     seen = state.errors.get(key)
     if seen is None and len(state.errors) >= KINDS_MAX:
@@ -38,6 +47,15 @@ def note(state: State, task: Task, text: str, executor: Executor | None, trace: 
     if trace:
         seen.trace = trace
         seen.text = text
+
+
+def _remember(state: State, task: Task, text: str, code: str) -> None:
+    """Remember the error for lists of ended calls."""
+    function = task.function
+    actor = task.id if function.is_actor else task.call.actor
+    times = (task.submitted_us, state.stories.now)
+    failed = Failed(task.id, task.parent, actor, function, task.call.attempt, *times, code, text, state.ran)
+    state.logs.failed.append(failed)
 
 
 def errors(state: State, name: str | None = None) -> list[ErrorEntry]:

@@ -29,7 +29,15 @@ def record(state: State, executor: Executor, task: Task, start_us: int, duration
     state.ran += 1
     state.totals.busy_us += duration_us
     run = Run(
-        task.id, task.function, executor.process, task.call.attempt, task.submitted_us, start_us, duration_us, outcome
+        task.id,
+        task.parent,
+        task.function,
+        executor.process,
+        task.call.attempt,
+        task.submitted_us,
+        start_us,
+        duration_us,
+        outcome,
     )
     state.history.append(run)
 
@@ -53,7 +61,7 @@ def part(state: State, first: int, most: int) -> past.PastRuns:
     return past.PastRuns(state.wall_us, dropped, [_entry(run) for run in islice(state.history, begin, begin + most)])
 
 
-def _start_us(run: Run) -> int:
+def start_us(run: Run) -> int:
     """When it began, by the head's clock. The first node is the head's."""
     node = run.process.node
     return run.start_us + (node.clock_ahead_us if node.number and run.outcome != DIED else 0)
@@ -69,7 +77,7 @@ def _entry(run: Run) -> past.PastRun:
         actor_id=process.actor.hex() or None,
         process=past.RunProcess(process.executor, process.pid, process.name, process.rank),
         node=past.RunNode(node.number, node.hostname),
-        times=past.RunTimes(run.submitted_us, _start_us(run), run.duration_us),
+        times=past.RunTimes(run.submitted_us, start_us(run), run.duration_us),
         error=OUTCOMES[run.outcome],
     )
 
@@ -85,7 +93,7 @@ def short(run: Run, wall_us: int) -> past.Run:
         pid=process.pid,
         actor=process.name,
         submitted_us=wall_us + run.submitted_us,
-        start_us=wall_us + _start_us(run),
+        start_us=wall_us + start_us(run),
         duration_us=run.duration_us,
         outcome=run.outcome,
         attempt=run.attempt,

@@ -23,7 +23,7 @@ def join(state: State, event: RankJoined, now: int) -> None:
     if node is None:
         gpus = Inventory()
         total, free = Pool(0, 0, {}, [], [], gpus), Pool(0, 0, {}, [], [], gpus)
-        node = Node(number=len(state.hosts), hostname=event.hostname, total=total, free=free)
+        node = Node(number=len(state.hosts), hostname=event.hostname, total=total, free=free, address=event.address)
         node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
         state.hosts[event.host] = state.nodes[node.number] = node
     node.labels.update(event.labels)

@@ -63,6 +63,7 @@ NODE_KEYS = {
     "is_alive": "Alive",
     "name": "NodeName",
     "manager": "NodeManagerHostname",
+    "address": "NodeManagerAddress",
     "resources": "Resources",
     "available": "Available",
     "labels": "Labels",
@@ -78,6 +79,7 @@ class NodeEntry(Struct, rename=NODE_KEYS):
     name: str
     """Its host."""
     manager: str
+    address: str
     resources: Amounts
     available: Amounts
     labels: dict[str, str]
@@ -92,10 +94,11 @@ class NodeEntry(Struct, rename=NODE_KEYS):
 
 
 class TaskEntry(Struct, kw_only=True, omit_defaults=True):
-    """A call that has not ended. `state` is a word of Ray's."""
+    """A call, or an attempt of a call that has ended. `state` and `error_type` are words of Ray's."""
 
     task_id: str
     name: str
+    func_or_class_name: str
     type: str
     state: str
     attempt_number: int
@@ -104,6 +107,14 @@ class TaskEntry(Struct, kw_only=True, omit_defaults=True):
     worker_id: str | None
     worker_pid: int | None
     required_resources: Amounts
+    parent_task_id: str | None
+    """The call that submitted it; None: the driver."""
+    error_type: str | None
+    error_message: str | None
+    creation_time_ms: int
+    """When it was submitted, since 1970."""
+    start_time_ms: int | None
+    end_time_ms: int | None
     num_ranks: int = 0
     """The size of its gang; 0: it has none."""
 

@@ -212,6 +212,8 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     calls are sent further ahead."""
     imports: list[str] = []
     """Modules that its executors should find loaded. They are not part of `id`."""
+    code_name: str = ""
+    """The name of its function or method, if `name` is another."""
 
     @property
     def ranks(self) -> int:

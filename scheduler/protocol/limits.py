@@ -105,6 +105,9 @@ STOPPED_US: Final = 1_000_000
 HISTORY_CALLS_MAX: Final = 100_000
 """Ended calls that are remembered for `timeline()`: as many as in Ray; about 30 MB in the head."""
 
+ENDED_MAX: Final = 10_000
+"""The most ended calls of a list, and failed ones whose error is remembered, as in Ray; about 3 MB in the head."""
+
 MOVES_MAX: Final = 20_000
 """Copies, spills and levels of arenas that are remembered for `timeline()`: about 8 MB in the head."""
 

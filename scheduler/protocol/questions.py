@@ -93,9 +93,11 @@ class NodeOfRank(Question[str]):
 
 
 class Tasks(Question[list[TaskEntry]]):
-    """The calls that have not ended, or the one with this id."""
+    """The calls that have not ended, then the last attempts that have; or the call with this id."""
 
     id: bytes = b""
+    ended: int = 0
+    """The most ended attempts, up to `ENDED_MAX`."""
 
 
 class Actors(Question[list[ActorEntry]]):

@@ -42,6 +42,8 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     """For rank 0: the end of the job's time, by its monotonic clock; 0: not known."""
     cpu_limit: str = ""
     """The reason why it may use fewer CPUs than the host has, in words, with the cure."""
+    address: str = ""
+    """The address by which its host reaches others."""
 
 
 class TakenBack(Struct, array_like=True, tag=41, gc=False):

@@ -227,6 +227,8 @@ class Node(Source, kw_only=True, eq=False, gc=False):
     number: int
     """A number from 0 on, in the order in which hosts joined. It is not a rank."""
     hostname: str
+    address: str = ""
+    """The address by which it reaches others; empty: not known."""
     labels: dict[str, str] = field(default_factory=dict)
     bundles: list[Bundle] = field(default_factory=list)
     """Bundles on it, also removed ones that are still used."""
@@ -449,6 +451,8 @@ class Task(Struct, eq=False, gc=False):
     """The message if it was interrupted because of its time limit; empty: it was not."""
     journaled: Journaled | None = None
     """None: nothing about it matters to the journal, so far."""
+    parent: bytes = b""
+    """The call that submitted it, as far as is known; empty: none."""
     leader: Task | None = None
     """In a gang, for ranks above 0: the call of rank 0, of which this is a part; None: it is a call of its own."""
 
@@ -498,6 +502,8 @@ class Actor(Struct, eq=False, gc=False):
     """The error of its constructor. Every call gets it."""
     title: str = ""
     """The `repr` of its instance, if its class defines one."""
+    process: Process | None = None
+    """Its last process."""
     saves: Saves | None = None
     """None: its state is never saved."""
 

@@ -6,7 +6,7 @@ from collections import deque
 
 from msgspec import Struct, field
 
-from mpi_runtime.scheduler.protocol.limits import MOVES_MAX, REFUSALS_LOG_US
+from mpi_runtime.scheduler.protocol.limits import ENDED_MAX, MOVES_MAX, REFUSALS_LOG_US
 from mpi_runtime.scheduler.protocol.past import PastMove
 from mpi_runtime.scheduler.records.records import Function, Process
 
@@ -27,10 +27,29 @@ class ErrorSeen(Struct, eq=False, gc=False):
     """The last traceback that was sent."""
 
 
+class Failed(Struct, eq=False, gc=False):
+    """An attempt that has failed, also one that has not run."""
+
+    id: bytes
+    parent: bytes
+    actor: bytes
+    """The actor whose method it is, or that it creates; empty: none."""
+    function: Function
+    attempt: int
+    submitted_us: int
+    end_us: int
+    code: str
+    """The error of the runtime; empty: user code has raised."""
+    text: str
+    ran: int
+    """The number of attempts that had run before its end."""
+
+
 class Run(Struct, eq=False, gc=False):
     """One attempt of a call that has ended."""
 
     id: bytes
+    parent: bytes
     function: Function
     process: Process
     attempt: int
@@ -64,6 +83,8 @@ class Logs(Struct, eq=False, gc=False):
     """Counts of frequent events, by event and name."""
     moves: deque[PastMove] = field(default_factory=lambda: deque(maxlen=MOVES_MAX))
     """The last moves of large values."""
+    failed: deque[Failed] = field(default_factory=lambda: deque(maxlen=ENDED_MAX))
+    """The last attempts that have failed."""
     moved: int = 0
     """The number of moves, with those that are forgotten."""
     refused: int = 0

@@ -20,7 +20,7 @@ REPORTED = {
 def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
     """Fail a call with an error of the runtime. `code` names the class."""
     if task.leader is None:  # else it is a part of a call on a gang, which is counted once
-        errors.note(state, task, f"{code}: {message}", task.executor)
+        errors.note(state, task, f"{code}: {message}", task.executor, code=code)
         task.function.failed += 1
         state.failed += 1
         state.cancelled += move is CANCEL
@@ -76,7 +76,9 @@ def conclude(
         text = (
             failure.text if failure is not None else "the error of another call" if move is FAIL else "it was cancelled"
         )
-        errors.note(state, task, f"an argument is {text}" if move is FAIL else text, task.executor, trace)
+        text = f"an argument is {text}" if move is FAIL else text
+        code = "TaskCancelledError" if failure is None and move is not FAIL else ""
+        errors.note(state, task, text, task.executor, trace, code=code)
     ids = task.return_ids()
     if len(values) != len(ids):
         values = shared(state, ids, values[0])

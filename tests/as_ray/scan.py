@@ -1,6 +1,7 @@
 """Which names of Ray do packages use that this runtime lacks? Nothing of the packages runs.
 
     python -m tests.as_ray.scan SITE_PACKAGES/verl vllm-0.11.0.whl daft-0.6.tar.gz
+    python -m tests.as_ray.scan          the libraries of `make as-ray` that are installed here
 
 Reads each Python file, and tries what it imports of `ray` or looks up on it, under `install_as_ray()`. Prints a line
 for each name that is missing, with the packages that use it: first those that fail with Python's own words, then those
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import sys
 import tarfile
 import warnings
@@ -114,13 +116,22 @@ def tried(path: str) -> tuple[str, str]:
     return FOUND, ""
 
 
+def installed() -> Iterator[str]:
+    """The packages of the libraries that `test_libraries.py` runs, as far as they are installed."""
+    from tests.as_ray.test_libraries import EXPECTED
+
+    for name in dict.fromkeys(module.partition(".")[0] for module, _ in EXPECTED.values()):
+        spec = importlib.util.find_spec(name)
+        yield from (spec.submodule_search_locations or ()) if spec is not None else ()
+
+
 def main(arguments: list[str]) -> int:
     """Print what is missing. The exit code is 1 if anything is, and no error explains it."""
     import mpi_runtime
 
     mpi_runtime.install_as_ray()
     users: dict[str, set[str]] = defaultdict(set)
-    for word in arguments:
+    for word in arguments or installed():
         for name in used(Path(word)):
             users[name].add(Path(word).name.split("-")[0])
     outcomes = {name: tried(name) for name in users}

@@ -56,6 +56,7 @@ def check(state: State) -> None:
     objects.check_references(state, live)
     objects.check_extents(state)
     objects.check_counts(state)
+    objects.check_ended(state)
     check_names(state)
     check_groups(state)
     check_actors(state, live)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mpi_runtime.scheduler.answers import ended_calls
 from mpi_runtime.scheduler.gangs.members import holds_of
 from mpi_runtime.scheduler.protocol.events import OnDisk, Stored
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX
+from mpi_runtime.scheduler.protocol.questions import Tasks
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
 from mpi_runtime.scheduler.records.records import Task
@@ -54,6 +56,20 @@ def check_counts(state: State) -> None:
     assert sum(one.failed for one in state.errors.values()) == state.failed, (
         "not each failed call has its kind of error"
     )
+
+
+ENDED = 20
+
+
+def check_ended(state: State) -> None:
+    """The list of ended calls has as many as are asked for, newest first, and each attempt once."""
+    found = ended_calls.ended(state, Tasks(ended=ENDED))
+    assert min(ENDED, len(state.history)) <= len(found) <= ENDED, "not as many ended calls as there are"
+    ran = [one.task_id for one in found if one.worker_id is not None]
+    assert ran == [run.id.hex() for run in list(state.history)[::-1][: len(ran)]], "not the last attempts that have run"
+    for one in found:
+        assert (one.state == "FAILED") is (one.error_type is not None), f"{one.name} has failed without an error"
+        assert one.end_time_ms is not None, f"{one.name} has ended at no time"
 
 
 def check_task(state: State, task: Task) -> None:

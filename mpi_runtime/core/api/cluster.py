@@ -38,8 +38,6 @@ def nodes() -> Table[dict[str, Any]]:
 
     Keys are "NodeID", "NodeName" (the host), "Alive", "Resources" (all of the node) and "Available" (free), both as
     amounts by name with memory in bytes, "Labels", "ranks", "cpus" (the numbers of its processors), and for libraries
-    "NodeManagerAddress" (the host; nothing listens there).
+    "NodeManagerAddress" (the address by which the host reaches others; nothing listens there).
     """
-    entries = dictionaries(running.client().questions.ask(Nodes()))
-    names = ("NodeManagerAddress", "NodeManagerHostname")
-    return Table({**entry, **dict.fromkeys(names, entry["NodeName"])} for entry in entries)
+    return Table(dictionaries(running.client().questions.ask(Nodes())))

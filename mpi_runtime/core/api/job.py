@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from mpi_runtime import config as configuration
 from mpi_runtime.core import published
@@ -12,14 +12,15 @@ from mpi_runtime.core.calls import options as option_rules
 from mpi_runtime.core.calls import specs
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver import running, session
+from mpi_runtime.core.host.launchers import heed_plain_output
 from mpi_runtime.errors import arguments as checks
 from mpi_runtime.errors.remote import show_errors
 from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.show import log
 
 _WITHOUT_MEANING = frozenset((
-    "include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_format", "logging_config",
-    "job_config", "local_mode", "allow_multiple", "enable_resource_isolation", "system_reserved_cpu",
+    "include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_format", "job_config",
+    "local_mode", "allow_multiple", "enable_resource_isolation", "system_reserved_cpu",
     "system_reserved_memory", "_driver_object_store_memory", "_memory", "_metrics_export_port", "_node_ip_address",
     "_node_name", "_plasma_directory", "_redis_password", "_redis_username", "_system_config", "_temp_dir",
     "_tracing_startup_hook",
@@ -86,6 +87,7 @@ def init(
     *,
     ignore_reinit_error: bool = False,
     runtime_env: dict[str, Any] | None = None,
+    logging_config: LoggingSettings | None = None,
     **arguments: object,
 ) -> Context:
     """Start the job. On ranks above 0 it does not return: they become workers.
@@ -98,6 +100,7 @@ def init(
             job are ignored, and a warning names them.
         runtime_env: environment of all calls, unless they have their own: variables, a directory to start in,
             modules. The keys are those of `RuntimeEnv`. The driver itself is not changed.
+        logging_config: a `LoggingConfig` of Ray, with `--as-ray`: how this process and all executors log.
         **arguments: the fields of `Config`, such as `num_cpus`, `num_gpus` and `resources`. `logging_level` is the
             level of the logger `mpi_runtime`. Ray's other arguments for its dashboard and its logging are accepted,
             without effect.
@@ -128,10 +131,13 @@ def init(
     )
     if runtime_env is not None:
         option_rules.check({"runtime_env": runtime_env}, ("runtime_env",), "init()")
+    if logging_config is not None and not callable(getattr(logging_config, "apply", None)):
+        raise TypeError(f"logging_config must be a LoggingConfig, not {logging_config!r}")
+    heed_plain_output()
     with session.changing:
         is_running = current.client_or_none() is not None
         if not is_running:
-            _start(config, runtime_env)
+            _start(config, runtime_env, logging_config)
     if is_running and not ignore_reinit_error:
         raise RuntimeError(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
@@ -144,10 +150,25 @@ def init(
     return Context({"address": "local", "ranks": ranks, "node_id": questions.node_id()})
 
 
-def _start(config: configuration.Config, runtime_env: Mapping[str, object] | None) -> None:
+class LoggingSettings(Protocol):
+    """How processes log."""
+
+    def apply(self) -> None:
+        """Set the loggers of this process."""
+
+
+def _start(
+    config: configuration.Config, runtime_env: Mapping[str, object] | None, logging_config: LoggingSettings | None
+) -> None:
     inherited = session.start(config).client.inherited
     try:
         inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
+        if logging_config is not None:
+            from mpi_runtime.core.executor import setup_hooks  # not at the top: few jobs have them
+
+            hook = setup_hooks.packed(logging_config.apply)
+            inherited.environment = {**inherited.environment, setup_hooks.LOGGING: hook}
+            logging_config.apply()
     except BaseException:
         session.stop()
         raise

@@ -27,8 +27,6 @@ from mpi_runtime.scheduler.protocol.questions import Actors, NamedActor, NamedAc
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    from mpi_runtime.core.calls.graphs import Node
-
     T = TypeVarWithDefault("T", default=Any)
     """The default, so that `ActorHandle` needs no parameter."""
 else:
@@ -207,11 +205,11 @@ class ActorMethod:
                 f"is {self._method.max_pending}: wait for some of them first."
             )
 
-    def bind(self, *args: object, **kwargs: object) -> Node:
-        """A node of a graph of calls. Its method `execute()` submits the call."""
-        from mpi_runtime.core.calls.graphs import Node
+    def bind(self, *args: object, **kwargs: object) -> Any:
+        """Make a node of a graph of calls; with `num_returns=2` a node for each value. `execute()` submits the call."""
+        from mpi_runtime.core.calls.graphs import bound
 
-        return Node(self.remote, args, kwargs)
+        return bound(self.remote, args, kwargs, self._method.spec.num_returns)
 
     def _remote(self, args: Any = (), kwargs: Mapping[str, object] | None = None, **options: object) -> object:
         """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""

@@ -6,9 +6,16 @@ submits those before it first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, NoReturn
+
+PARENT, PREVIOUS = "parent_class_node", "prev_class_method_call"
+"""Keys of `get_other_args_to_resolve`."""
+
+
+class MisuseError(AssertionError, TypeError):
+    """A graph is used in a way that has no meaning. Ray asserts."""
 
 
 class Node:
@@ -19,12 +26,16 @@ class Node:
         make: Callable[..., object],
         args: tuple[object, ...],
         kwargs: dict[str, object],
-        before: Node | None = None,
+        options: Mapping[str, object] | None = None,
+        actor: ActorNode | None = None,
     ) -> None:
         self._make = make
         self._args = args
         self._kwargs = kwargs
-        self._before = before
+        self._options = options or {}
+        self._actor = actor
+        """The actor whose method it calls, if `execute` creates it."""
+        self._before = actor._last if actor is not None else None
         """The call of the same actor that was bound before this one."""
 
     def execute(self, *args: object, **kwargs: object) -> Any:
@@ -34,23 +45,59 @@ class Node:
         """
         return _resolved(self, {}, (args, kwargs))
 
+    def get_args(self) -> tuple[object, ...]:
+        """Return the positional arguments of `bind`."""
+        return self._args
 
-class InputNode:
+    def get_kwargs(self) -> dict[str, object]:
+        """Return the keyword arguments of `bind`."""
+        return dict(self._kwargs)
+
+    def get_options(self) -> dict[str, object]:
+        """Return the options that were stated for the call."""
+        return dict(self._options)
+
+    def get_other_args_to_resolve(self) -> dict[str, object]:
+        """Return the actor whose method it calls, and its call that was bound before, by the names of Ray."""
+        return {} if self._actor is None else {PARENT: self._actor, PREVIOUS: self._before}
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError("A node of a graph cannot be pickled: pass the result of its execute().")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("remote", "bind"):
+            raise AttributeError(f".{name}() cannot be used again on a bound call: execute() submits it.")
+        raise AttributeError(f"a node of a graph has no attribute {name!r}")
+
+
+def bound(remote: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], count: int) -> Any:
+    """Return the node of a method call; of one with several return values a node for each."""
+    node = Node(remote, args, kwargs)
+    return node if count <= 1 else tuple(Node(itemgetter(index), (node,), {}) for index in range(count))
+
+
+class InputNode(Node):
     """Stands for the arguments of `execute`: for the only one itself, or for one of several.
 
         with InputNode() as given:
             graph = add.bind(given[0], given.by)
         graph.execute(1, by=2)
 
-    Of an only argument `given[key]` and `given.name` are its items and attributes.
+    Of an only argument `given[key]` and `given.name` are its items and attributes. A graph has one input.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *args: object, input_type: object = None, **kwargs: object) -> None:
+        if args or kwargs:
+            raise ValueError("InputNode should not take any args or kwargs: execute() gets them.")
+        super().__init__(_nothing, (), {})
+        self._root = self
+        self._is_entered = False
         self._read: Callable[[object], object] | None = None
         """Reads a part of the only argument; None: all of it."""
         self._key: object = None
 
     def __enter__(self) -> InputNode:
+        self._is_entered = True
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,7 +105,7 @@ class InputNode:
 
     def __getitem__(self, key: int | str) -> InputNode:
         if not isinstance(key, int | str):
-            raise TypeError(f"an InputNode has numbers and names as keys, not {key!r}")
+            raise MisuseError(f"Please only use int index or str as first-level key of an InputNode, not {key!r}")
         return self._part(key, itemgetter(key))
 
     def __getattr__(self, name: str) -> InputNode:
@@ -68,12 +115,16 @@ class InputNode:
 
     def _part(self, key: int | str, read: Callable[[Any], object]) -> InputNode:
         if self._read is not None:
-            raise TypeError(f"{key!r} is a part of a part of the input: let the function take the part")
+            raise AttributeError(f"{key!r} is a part of a part of the input: let the function take the part")
         part = InputNode()
-        part._key, part._read = key, read
+        part._root, part._key, part._read = self, key, read
         return part
 
-    def _value(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    def _value(self, made: dict[int, object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        if not self._root._is_entered:
+            raise MisuseError("InputNode should be only used in context manager: with InputNode() as given")
+        if made.setdefault(_INPUT, self._root) is not self._root:
+            raise MisuseError("Each DAG should only have one unique InputNode: this one has two.")
         if len(args) == 1 and not kwargs:
             return args[0] if self._read is None else self._read(args[0])
         given: dict[Any, object] = {**dict(enumerate(args)), **kwargs}
@@ -86,8 +137,29 @@ class InputNode:
 class MultiOutputNode(Node):
     """Several nodes, as one: `execute` returns the list of their results."""
 
-    def __init__(self, outputs: Iterable[object]) -> None:
+    def __init__(self, outputs: Sequence[object]) -> None:
+        if not isinstance(outputs, list | tuple):
+            raise ValueError(f"MultiOutputNode needs a list of nodes, not {outputs!r}")
         super().__init__(lambda *made: list(made), tuple(outputs), {})
+
+
+_INPUT = 0
+"""The key of the graph's input in `made`, which no `id()` is."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def _has_input(values: object) -> bool:
+    """Whether an InputNode is among these arguments, or is needed by them."""
+    if isinstance(values, list | tuple):
+        return any(map(_has_input, values))
+    if isinstance(values, dict):
+        return any(map(_has_input, values.values()))
+    if isinstance(values, InputNode):
+        return True
+    return isinstance(values, Node) and (_has_input(values._args) or _has_input(values._kwargs))
 
 
 def _resolved(value: Any, made: dict[int, object], given: tuple[tuple[object, ...], dict[str, object]]) -> Any:
@@ -97,7 +169,7 @@ def _resolved(value: Any, made: dict[int, object], given: tuple[tuple[object, ..
     if type(value) is dict:
         return {key: _resolved(one, made, given) for key, one in value.items()}
     if isinstance(value, InputNode):
-        return value._value(*given)
+        return value._value(made, *given)
     if not isinstance(value, Node):
         return value
     chain: list[Node] = []
@@ -106,7 +178,8 @@ def _resolved(value: Any, made: dict[int, object], given: tuple[tuple[object, ..
         chain.append(node)
         node = node._before
     for one in reversed(chain):
-        args, kwargs = _resolved(one._args, made, given), _resolved(one._kwargs, made, given)
+        own = () if one._actor is None else (one._actor,)
+        args, kwargs = _resolved((*own, *one._args), made, given), _resolved(one._kwargs, made, given)
         if id(one) not in made:  # an argument may have needed it
             made[id(one)] = one._make(*args, **kwargs)
     return made[id(value)]
@@ -116,16 +189,28 @@ class ActorNode(Node):
     """An actor that `execute` creates. Its methods can be bound."""
 
     def __init__(
-        self, make: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], methods: Container[str]
+        self,
+        make: Callable[..., object],
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        methods: Container[str],
+        options: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(make, args, kwargs)
+        if _has_input((args, kwargs)):
+            raise ValueError(
+                "InputNode is given at execute(), and cannot be an argument of the constructor of a bound actor: let a "
+                "method take it."
+            )
+        super().__init__(make, args, kwargs, options)
         self._methods = methods
         self._last: Node | None = None
         """The call that was bound last."""
 
     def __getattr__(self, name: str) -> _Method:
+        if name == "bind" and name not in self._methods:
+            raise AttributeError(".bind() cannot be used again on a bound actor: bind its methods.")
         if name.startswith("_") or name not in self._methods:
-            raise AttributeError(f"the actor of this node has no method {name!r}")
+            raise AttributeError(f"the actor of this node has no attribute {name!r}: no method has this name")
         return _Method(self, name, {})
 
 
@@ -147,8 +232,13 @@ class _Method:
         def make(actor: object, *args: object, **kwargs: object) -> object:
             return getattr(actor, self._name).options(**self._options).remote(*args, **kwargs)
 
-        node = self._actor._last = Node(make, (self._actor, *args), kwargs, self._actor._last)
+        node = self._actor._last = Node(make, args, kwargs, self._options, self._actor)
         return node
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "remote":
+            raise AttributeError(".remote() cannot be used on methods of a bound actor. Use .bind() instead.")
+        raise AttributeError(f"a method of a bound actor has no attribute {name!r}")
 
 
 DAGNode = Node

@@ -81,7 +81,7 @@ class RemoteFunction(Submitter[P, R]):
         """
         from mpi_runtime.core.calls.graphs import Node
 
-        return Node(self.remote, args, kwargs)
+        return Node(self.remote, args, kwargs, self._options)
 
     def map(self, iterable: Iterable[object], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element. Many calls make one task, a chunk.

@@ -11,6 +11,7 @@ Calls made by a call inherit its environment. Keys of their own replace inherite
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from mpi_runtime.core.client import current
 from mpi_runtime.core.client.object_ref import ObjectRef, adopt, keep
 from mpi_runtime.core.client.scope import Inherited
 from mpi_runtime.core.client.submitting import put
+from mpi_runtime.core.executor import setup_hooks
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR
 from mpi_runtime.core.objects import serialize, working_dirs
 from mpi_runtime.scheduler.protocol.ids import digest
@@ -35,13 +37,12 @@ _NOT_HERE = {
     "container": "start the ranks in the container: mpirun -n 8 apptainer exec IMAGE python app.py",
     "image_uri": "start the ranks in the container: mpirun -n 8 apptainer exec IMAGE python app.py",
     "py_executable": "start the program with that Python: all processes of a job run the same",
-    "worker_process_setup_hook": "call it at the start of the task, or in the constructor of the actor",
     "nsight": "start the profiler around the ranks: mpirun -n 8 nsys profile python app.py",
     "rocprof_sys": "start the profiler around the ranks: mpirun -n 8 rocprof-sys-run -- python app.py",
     "java_jars": "start Java from the task: only Python functions can be called",
 }
 """Keys that only Ray has, and the alternatives."""
-_KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "config")
+_KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "worker_process_setup_hook", "config")
 
 
 Stated = Mapping[str, Any]
@@ -50,7 +51,7 @@ Stated = Mapping[str, Any]
 
 @published("mpi_runtime.runtime_env")
 class RuntimeEnv(dict[str, Any]):
-    """A `runtime_env` as a dictionary whose keys are checked when it is made."""
+    """A `runtime_env` as a dictionary whose keys are checked when they are set."""
 
     def __init__(self, **keys: object) -> None:
         """Make a runtime environment.
@@ -58,14 +59,63 @@ class RuntimeEnv(dict[str, Any]):
         Args:
             **keys: `env_vars`: variables, by name. `working_dir`: a directory or a zip file; calls start in a copy of
                 it and import from it first. `py_modules`: directories, Python files or modules that calls can import.
-                `excludes`: patterns as in `.gitignore`, for files to leave out. `config`: accepted as in Ray, without
-                effect.
+                `excludes`: patterns as in `.gitignore`, for files to leave out. `worker_process_setup_hook`: a function
+                without arguments, or its name as `"module.function"`, that each process calls before its first call.
+                `config`: accepted as in Ray, without effect.
 
         Raises:
             TypeError, ValueError: a key does not exist, or its value is not allowed.
         """
         super().__init__({key: value for key, value in keys.items() if value is not None})
         check("runtime_env", self)
+
+    def __setitem__(self, key: str, value: object) -> None:
+        check("runtime_env", {key: value})
+        super().__setitem__(key, value)
+
+    def set(self, name: str, value: object) -> None:
+        """Set a key. The value is checked."""
+        self[name] = value
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a plain dictionary."""
+        return dict(self)
+
+    def serialize(self) -> str:
+        """Return it as JSON.
+
+        Raises:
+            TypeError: it has something that JSON has not, such as a function or a module.
+        """
+        return json.dumps(self, sort_keys=True)
+
+    @classmethod
+    def deserialize(cls, text: str) -> RuntimeEnv:
+        """Make the one that `serialize` has written."""
+        return cls(**json.loads(text))
+
+    def env_vars(self) -> dict[str, str]:
+        """Return the variables; empty if there are none."""
+        found: dict[str, str] = self.get("env_vars") or {}
+        return found
+
+    def working_dir(self) -> str:
+        """Return the directory; empty if there is none."""
+        return str(self.get("working_dir") or "")
+
+    def py_modules(self) -> list[Any]:
+        """Return the modules; empty if there are none."""
+        return list(self.get("py_modules") or [])
+
+    def has_working_dir(self) -> bool:
+        """Whether there is a directory."""
+        return bool(self.get("working_dir"))
+
+    def has_pip(self) -> bool:
+        """Whether packages of pip are to be installed: never, nothing is installed here. So with the next methods."""
+        return False
+
+    has_uv = has_conda = has_py_container = has_pip
 
 
 class Archive(NamedTuple):
@@ -125,6 +175,16 @@ def _check_modules(name: str, value: object) -> None:
             raise ValueError(f"{name} must have directories, .py files or modules, not {one!r}: {_INSTALL}.")
 
 
+def _check_config(name: str, value: object) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict or a RuntimeEnvConfig, not {value!r}")
+
+
+def _check_hook(name: str, value: object) -> None:
+    if not callable(value) and not (isinstance(value, str) and "." in value.strip(".")):
+        raise TypeError(f"{name} must be a function without arguments, or its name as 'module.function', not {value!r}")
+
+
 def _check_patterns(name: str, value: object) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
         raise TypeError(f"{name} must be a list of patterns as in .gitignore, not {value!r}")
@@ -135,6 +195,8 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
     "working_dir": _check_path,
     "py_modules": _check_modules,
     "excludes": _check_patterns,
+    "worker_process_setup_hook": _check_hook,
+    "config": _check_config,
 }
 
 
@@ -147,6 +209,7 @@ def environment(inherited: Inherited, given: Stated) -> dict[str, str]:
     Raises:
         ValueError: a directory does not exist, cannot be read, or is too large.
         ObjectStoreFullError: the object store has no room for its copy.
+        RuntimeEnvSetupError: `worker_process_setup_hook` cannot be pickled.
     """
     found = {**inherited.environment, **(given.get("env_vars") or {})}
     packed = _packed(inherited, given)
@@ -154,6 +217,8 @@ def environment(inherited: Inherited, given: Stated) -> dict[str, str]:
         found[WORKING_DIR] = _named(inherited, [packed["working_dir"]])
     if packed.get("py_modules") is not None:
         found[PY_MODULES] = _named(inherited, packed["py_modules"])
+    if given.get("worker_process_setup_hook") is not None:
+        found[setup_hooks.SETUP] = setup_hooks.packed(given["worker_process_setup_hook"])
     return found
 
 

@@ -143,6 +143,7 @@ def task_spec(
     `environment` is made of its `runtime_env`. `code` is the hash of the function, if its calls are to be recorded.
     """
     spec = Spec(0, TaskSpec(), options.get("name") or name, function, num_returns=STREAMING if is_generator else 1)
+    spec.code_name = name if spec.name != name else ""
     spec = _placed(spec, name, options, inherited, environment)
     spec.retry = _retrying(spec, options)
     if options.get("num_returns") == RANKS and spec.gang is not None:
@@ -235,6 +236,7 @@ def changed(name: str, method: Method, options: Mapping[str, Any]) -> Method:
     other = options.get("name")
     if other is not None:  # its own name replaces the code
         spec.name, spec.function = other or name, name.rpartition(".")[2].encode() if other else b""
+        spec.code_name = name if spec.name != name else ""
     is_recorded = method.is_recorded and not spec.keeps_state and spec.num_returns >= 0
     spec.code = digest(msgspec.msgpack.encode((name, spec.num_returns)), 16) if is_recorded else b""
     return msgspec.structs.replace(method, spec=_finished(spec, name))

@@ -17,11 +17,11 @@ from mpi_runtime import config as configuration
 from mpi_runtime.config import OF_THIS_JOB
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.executor import output, own_scheduler_mark, scratch
+from mpi_runtime.core.executor import multiprocessing_pickles, output, own_scheduler_mark, scratch
 from mpi_runtime.core.executor.executor import Executor, limit_threads
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
 from mpi_runtime.core.host.launchers import settings_for_mpi
-from mpi_runtime.core.host.spawn import THREAD_VARIABLES, shadowed
+from mpi_runtime.core.host.spawn import AS_RAY, THREAD_VARIABLES, shadowed
 from mpi_runtime.core.objects import process_facts
 from mpi_runtime.core.transport.messages import bytes_to_text
 from mpi_runtime.core.transport.unsent_frame import Draft, map_memory
@@ -59,7 +59,7 @@ def become(
         drafts: that of the file in which one draft is its own.
         forget: loaded modules whose names the program uses for modules of its own.
         at_start: names of the modules that Python loads before it looks into the directory of any program.
-        problem: why the files of a `runtime_env` cannot be made; empty: they can.
+        problem: why the `runtime_env` cannot be set up; empty: it can.
     """
     channel, tokens, cancels, *pipes = descriptors[:OWN_DESCRIPTORS]
     for stream, pipe in enumerate(pipes, 1):
@@ -86,9 +86,14 @@ def become(
         current.set_aside(executor.client)
     else:
         current.set_client(executor.client)
+    multiprocessing_pickles.install()
     process_facts.is_on(setup.hostname, request.gpu_ids)
     if member is not None:
         member.begin()
+    if not problem and any(key in request.environment for key in scratch.HOOKS):
+        from mpi_runtime.core.executor import setup_hooks  # not at the top: few jobs have them
+
+        problem = setup_hooks.run(request.environment)
     try:
         executor.run(problem)
     except HeadDiedError as error:
@@ -120,7 +125,8 @@ def prepare(setup: Setup, request: Fork) -> None:
         os.environ.pop(name, None)
     for name, text in settings_for_mpi(request.threads).items():
         os.environ.setdefault(name, text)
-    os.environ.update(request.variables)
+    if not _leaves_devices(setup, request):
+        os.environ.update(request.variables)
     # What the user states for a task overrides our values.
     set_variables(request.environment)
     os.environ["OMP_NUM_THREADS"] = str(request.threads)
@@ -140,6 +146,19 @@ def prepare(setup: Setup, request: Fork) -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write(str(OOM_SCORE))
     gc.enable()
+
+
+def _leaves_devices(setup: Setup, request: Fork) -> bool:
+    """Whether the variables that show the process its devices stay as they are, as in Ray with `--as-ray`.
+
+    Ray leaves them to processes that have no device, and to all if a variable demands it. Libraries that choose a
+    device by the rank of a process set that variable.
+    """
+    if AS_RAY not in setup.job.preload:
+        return False
+    given = {**os.environ, **request.environment}
+    name = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES" if request.gpu_ids else "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+    return (given.get(name, "").lower() in ("1", "true")) is bool(request.gpu_ids)
 
 
 def set_variables(environment: Mapping[str, str]) -> None:

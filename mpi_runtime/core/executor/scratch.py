@@ -28,6 +28,8 @@ from mpi_runtime import config as configuration
 WORKING_DIR, PY_MODULES = "=working_dir", "=py_modules"
 """Entries of an executor's environment that are not variables, as the '=' in their names shows: archives that it
 needs, each as `<hash>.<id of its object>`, separated by commas."""
+HOOKS = ("=logging", "=setup_hook")
+"""Further entries: what the process calls before its first call, see `setup_hooks.py`."""
 _GOING = "going-"
 """Prefix of the name of a directory that is being removed."""
 _ATTEMPTS = 100

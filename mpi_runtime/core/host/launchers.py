@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 
-from mpi_runtime.config import RANKS_TAKEN, environment, own_environment
+from mpi_runtime.config import PLAIN_OUTPUT, RANKS_TAKEN, environment, own_environment
 
 # Variables with the place of a process in an MPI job. Settings that people make for all MPI programs (OMPI_MCA_btl,
 # I_MPI_FABRICS, UCX_TLS, MPICH_..., permission for root) are not among them.
@@ -152,6 +152,13 @@ def take_own_gpus(launcher: str) -> None:
 
 _taken = -1
 """Descriptor of a memory file, or -1. A process that becomes rank 0 writes the pid of its head there."""
+
+
+def heed_plain_output() -> None:
+    """Have `sys.stdout.isatty()` be false if the output of `mpi-runtime run` is no terminal."""
+    if os.environ.pop(PLAIN_OUTPUT, ""):
+        with contextlib.suppress(AttributeError):  # the program has replaced it
+            sys.stdout.isatty = lambda: False  # type: ignore[method-assign]
 
 
 def offer_ranks() -> None:

@@ -1,15 +1,31 @@
 """The limits of this process on this machine: processors, memory, descriptors. They may be below the host's own."""
 
+import contextlib
 import errno
 import math
 import os
 import resource
+import socket
 from collections.abc import Iterator, Mapping
 
 from mpi_runtime.config import environment
 
+_ANYWHERE = "192.0.2.1"
+"""An address that no host has (TEST-NET-1, RFC 5737). Choosing a route to it sends nothing."""
 IN_MEMORY = ("tmpfs", "ramfs")
 """Kinds of file systems whose files take memory."""
+
+
+def address_towards(towards: str = _ANYWHERE) -> str:
+    """Return the address by which this host reaches another, or the outside. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((towards, 53))
+            return str(probe.getsockname()[0])
+        except (OSError, TypeError, UnicodeError):  # there is no such name
+            with contextlib.suppress(OSError):
+                return socket.gethostbyname(socket.gethostname())
+    return "127.0.0.1"
 
 
 def cpus_allowed() -> list[int]:

@@ -20,9 +20,10 @@ uses them, so they must start no threads that stay and use no GPUs. The second o
 one commands."""
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Libraries read these variables once, when they are loaded, beside OMP_NUM_THREADS, which the runtime sets."""
-PRELOADED_IF_USED = (*COSTLY, "mpi_runtime.as_ray.install")
-"""Modules that executors load at the start if the driver has loaded them by `init()`. The last gives `import ray` the
-same meaning in executors as in the driver."""
+AS_RAY = "mpi_runtime.as_ray.install"
+"""Its import gives `import ray` the same meaning in executors as in the driver."""
+PRELOADED_IF_USED = (*COSTLY, AS_RAY)
+"""Modules that executors load at the start if the driver has loaded them by `init()`."""
 
 
 END_LIMIT_S = 1.0

@@ -9,11 +9,12 @@ is a hash of the class. Of two equal classes of a process the second keeps a ran
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import weakref
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, cast
 
@@ -35,10 +36,47 @@ def _reduce(code: CodeType) -> tuple[object, ...]:
     return make, tuple(code.co_filename if type(one) is str and one == _CONSTANT else one for one in arguments)
 
 
-class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles anything that cloudpickle can."""
+def _reduce_cached(function: Any) -> str | tuple[object, ...]:
+    """Reduce a function under `functools.cache` or `lru_cache`: by name if it can be imported, else with no cache."""
+    if inside._lookup_module_and_qualname(function) is not None:
+        name: str = function.__qualname__
+        return name
+    parameters = function.cache_parameters()
+    return _cached, (function.__wrapped__, parameters["maxsize"], parameters["typed"])
 
-    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce}, *_COMMON.maps)
+
+def _cached(function: Callable[..., object], maxsize: int | None, typed: bool) -> object:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _reduce_by_key(found: weakref.WeakKeyDictionary[object, object]) -> tuple[object, ...]:
+    """Reduce a dictionary with weak keys: `functools.singledispatch` has one in each function."""
+    return weakref.WeakKeyDictionary, (dict(found),)
+
+
+def _reduce_property(found: functools.cached_property[object]) -> tuple[object, ...]:
+    """Reduce a `functools.cached_property`, which has a lock before Python 3.12."""
+    return _property, (found.func, found.attrname)
+
+
+def _property(function: Callable[[Any], object], name: str | None) -> functools.cached_property[object]:
+    found = functools.cached_property(function)
+    found.attrname = name
+    return found
+
+
+_OURS: dict[type, Callable[[Any], object]] = {
+    type(functools.lru_cache(_cached)): _reduce_cached,
+    functools.cached_property: _reduce_property,
+    weakref.WeakKeyDictionary: _reduce_by_key,
+}
+"""Reducers of what the standard library makes around functions."""
+
+
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Pickles anything that cloudpickle can, and functions with caches and with dispatch by type."""
+
+    dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce, **_OURS}, *_COMMON.maps)
 
 
 def dumps(value: object) -> bytes:
@@ -73,7 +111,7 @@ def _reduce_without_place(code: CodeType) -> tuple[object, ...]:
 class _Hashing(Pickler):
     """Leaves out of functions and classes what differs if they stand at another line."""
 
-    dispatch_table: ClassVar[object] = ChainMap({CodeType: _reduce_without_place}, *_COMMON.maps)
+    dispatch_table: ClassVar[object] = ChainMap({CodeType: _reduce_without_place, **_OURS}, *_COMMON.maps)
 
     def reducer_override(self, thing: object) -> object:
         _is_new(thing)  # cloudpickle gives it an id, which is not to stay

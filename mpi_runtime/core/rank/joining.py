@@ -12,7 +12,6 @@ from typing import NoReturn
 import msgspec
 
 from mpi_runtime import config as configuration
-from mpi_runtime.config import Config
 from mpi_runtime.core.agent.agent import NodeAgent
 from mpi_runtime.core.agent.forkserver import Forkservers
 from mpi_runtime.core.agent.gpus import PART_OF_START, Finder, Gpus
@@ -22,6 +21,7 @@ from mpi_runtime.core.executor.scratch import directory_of
 from mpi_runtime.core.host import launchers, machine
 from mpi_runtime.core.host.launch import INSIDE, Launch, is_of_other_family, singleton_message
 from mpi_runtime.core.host.memory_usage import Memory
+from mpi_runtime.core.host.spawn import AS_RAY
 from mpi_runtime.core.objects import arena
 from mpi_runtime.core.objects.arena import AgentArena
 from mpi_runtime.core.transport.base import Transport, TransportError
@@ -171,7 +171,7 @@ class Rank:
     def _joined(self, transport: Transport, capacity: int, gpus: Gpus) -> RankJoined:
         """Return the resources of this rank. Each working rank reports those of the host: the head takes them once."""
         config, me = self.config, transport.rank
-        works = self._is_working
+        works, address = self._is_working, machine.address_towards()
         cpus = machine.cpus_allowed() if works else []
         cpu = -1
         if config.num_cpus is not None:
@@ -186,7 +186,7 @@ class Rank:
             cpu=cpu,
             gpu=gpus.stated * UNIT if works else 0,
             memory=(config.memory or machine.memory_limit()) if works else 0,
-            custom=_custom_units(config, transport.hostnames[me]) if works else {},
+            custom=self._custom_units(transport.hostnames[me], address) if works else {},
             arena=capacity,
             labels=configuration.labels(config) if works else {},
             wall_us=time.time_ns() // 1000 - now_us(),
@@ -196,8 +196,20 @@ class Rank:
             gpu_error=gpus.report.error,
             gpu_limit=gpus.limit if config.num_gpus else "",
             cpu_limit=_cpu_limit(self._launcher, me, len(cpus)) if cpus and cpu < 0 else "",
+            address=address,
             end_us=_end_us(config.requeue_before_s if config.requeue else config.drain_s) if me == 0 else 0,
         )
+
+    def _custom_units(self, hostname: str, address: str) -> dict[str, int]:
+        """Return the custom resources of the host. Calls that request some of the first one run here.
+
+        Libraries made for Ray count nodes by the names of these resources, and look for addresses in them.
+        """
+        stated = {name: round(units * UNIT) for name, units in configuration.resources(self.config).items()}
+        if AS_RAY not in self.job.preload:
+            return {f"node:{hostname}": UNIT, **stated}
+        of_head = {"node:__internal_head__": UNIT} if self.host.ranks[0] == 0 else {}
+        return {f"node:{address}": UNIT, **of_head, **stated}
 
 
 def _cpu_limit(launcher: str, rank: int, cpus: int) -> str:
@@ -220,7 +232,7 @@ def once_for_each_host(ranks: Iterable[RankJoined]) -> Iterator[RankJoined]:
         if one.host in reported:
             yield msgspec.structs.replace(one, cpu=min(one.cpu, 0), gpu=0, memory=0, custom={}, labels={})
             continue
-        if _resource_of_host(one.hostname) in one.custom:  # it is a working rank, which reports those of its host
+        if one.custom:  # it is a working rank, which reports those of its host
             reported.add(one.host)
         yield one
 
@@ -235,16 +247,6 @@ def _end_us(spare_s: float) -> int:
     if end_s is None:
         return 0
     return max(1, round((end_s - lead_s(spare_s, end_s)) * 1e6) - time.time_ns() // 1000 + now_us())
-
-
-def _custom_units(config: Config, hostname: str) -> dict[str, int]:
-    stated = {name: round(units * UNIT) for name, units in configuration.resources(config).items()}
-    return {_resource_of_host(hostname): UNIT, **stated}
-
-
-def _resource_of_host(hostname: str) -> str:
-    """Return the name of the custom resource that each host has: calls that request some of it run there."""
-    return f"node:{hostname}"
 
 
 def raise_descriptor_limit() -> None:

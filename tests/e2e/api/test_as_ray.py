@@ -208,7 +208,8 @@ ray.get(group.ready())
 by_id = state.get_placement_group(group.id.hex())
 worker = state.list_workers(filters=[("actor_id", "=", listed[0].actor_id)])[0]
 print(by_id.state, state.get_worker(worker.worker_id).pid == worker.pid, len(state.get_objects(ref.hex())))
-print(state.get_worker("0" * 31 + "9"), state.summarize_objects(raise_on_missing_output=False)["total_objects"] > 0)
+objects = state.summarize_objects(raise_on_missing_output=False)["cluster"]
+print(state.get_worker("0" * 31 + "9"), objects["total_objects"] > 0)
 inside = ray.remote(lambda: ray.get_runtime_context().current_placement_group_id).options(placement_group=group)
 print(ray.get(inside.remote()) == group.id, ray.get_runtime_context().current_placement_group_id)
 Pool = ray.util.multiprocessing.Pool

@@ -1,5 +1,6 @@
 """What programs written for Ray rely on, and what was seen to break: arguments, generators, ends of actors."""
 
+import json
 import os
 from pathlib import Path
 
@@ -210,3 +211,118 @@ ray.get([a.f.remote(0), a.f.remote(0)])
 print("again")
 """).expect(0)
     assert completed.stdout == "True\nagain\n"
+
+
+PROCESSES = """
+import multiprocessing
+import mpi_runtime as ray
+from concurrent.futures import ProcessPoolExecutor
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+def double(point):
+    return 2 * point.x
+
+def put(queue, x):
+    queue.put(x + 1)
+
+@ray.remote
+def pool(method):
+    with multiprocessing.get_context(method).Pool(2) as made:
+        return made.map(double, [Point(1), Point(2)])
+
+@ray.remote
+def process(method):
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    child = context.Process(target=put, args=(queue, 1))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join()
+    return found
+
+@ray.remote
+def futures():
+    with ProcessPoolExecutor(1) as made:
+        return list(made.map(double, [Point(5)]))
+
+if __name__ == "__main__":
+    ray.init(num_cpus=1)
+    for method in ("fork", "spawn", "forkserver"):
+        print(*ray.get([pool.remote(method), process.remote(method)], timeout=100))
+    print(ray.get(futures.remote(), timeout=100))
+"""
+
+
+def test_multiprocessing_in_a_task_with_functions_of_the_program() -> None:
+    completed = run_program(PROCESSES, timeout=150).expect(0)
+    assert completed.stdout == "[2, 4] 2\n" * 3 + "[10]\n"
+
+
+LOGGING = """
+import logging
+import ray
+settings = ray.LoggingConfig(encoding="%s", additional_log_standard_attrs=["name"])
+ray.init(num_cpus=1, quiet=True, logging_config=settings)
+
+@ray.remote
+class A:
+    def f(self):
+        logging.getLogger("library").info("in an actor")
+        logging.getLogger("library").debug("no")
+
+a = A.remote()
+ray.get(a.f.remote())
+logging.info("in the driver")
+"""
+
+
+@pytest.mark.parametrize("encoding", ["TEXT", "JSON"])
+def test_settings_of_logging(encoding: str) -> None:
+    completed = run_program(LOGGING % encoding, options=("-m", "mpi_runtime", "--as-ray")).expect(0)
+    actor, driver = (line for line in completed.stderr.splitlines() if "in a" in line or "in the" in line)
+    assert "DEBUG" not in completed.stderr
+    for name in ("job_id", "worker_id", "node_id", "actor_id", "task_id", "timestamp_ns", "library"):
+        assert name in actor
+        assert (name in driver) is (name not in ("actor_id", "task_id", "library"))
+    if encoding == "JSON":
+        assert json.loads(driver)["message"] == "in the driver"
+
+
+def test_resources_of_nodes_have_their_addresses_as_in_ray() -> None:
+    source = """
+import ray
+ray.init(num_cpus=1, quiet=True)
+address = ray.util.get_node_ip_address()
+names = sorted(name for name in ray.cluster_resources() if name.startswith("node:"))
+print([name.replace(address, "A") for name in names], [one["NodeManagerAddress"] == address for one in ray.nodes()])
+print(ray.get(ray.remote(lambda: 1).options(resources={f"node:{address}": 0.001, names[1]: 0.5}).remote(), timeout=40))
+"""
+    completed = run_program(source, options=("-m", "mpi_runtime", "--as-ray")).expect(0)
+    assert completed.stdout == "['node:A', 'node:__internal_head__'] [True]\n1\n"
+
+
+DEVICES = """
+import os
+import ray
+ray.init(num_cpus=1, num_gpus=2, quiet=True)
+
+@ray.remote
+def seen():
+    return os.environ.get("CUDA_VISIBLE_DEVICES")
+
+def asked(num_gpus, variable):
+    environment = {"env_vars": {variable: "1"}} if variable else {}
+    return ray.get(seen.options(num_gpus=num_gpus, runtime_env=environment).remote())
+
+print([asked(0, ""), asked(1, "")])
+print([asked(1, "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"), asked(0, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO")])
+"""
+
+
+def test_processes_without_devices_keep_the_variable_as_in_ray() -> None:
+    options, env = ("-m", "mpi_runtime", "--as-ray"), {"CUDA_VISIBLE_DEVICES": "3,5"}
+    completed = run_program(DEVICES, options=options, env=env).expect(0)
+    assert completed.stdout == "['3,5', '3']\n['3,5', '']\n"

@@ -300,3 +300,50 @@ except ray.errors.RuntimeEnvSetupError as error:
     scratch = tmp_path / "nowhere" if place == "nowhere" else Path(place)
     completed = run_program(source, str(tmp_path), env={"MPI_RUNTIME_SCRATCH_DIR": str(scratch)}).expect()
     assert f"unpacked below {scratch}; the variable MPI_RUNTIME_SCRATCH_DIR names another" in completed.stdout
+
+
+HOOK = """
+import os, sys
+import mpi_runtime as ray
+
+def hook():
+    os.environ["BEGUN"] = os.environ.get("BEGUN", "") + os.environ.get("MODE", "-")
+
+@ray.remote
+def begun():
+    return os.environ.get("BEGUN")
+
+@ray.remote
+class Actor:
+    def __init__(self):
+        self.begun = os.environ.get("BEGUN")
+
+    def get(self):
+        return self.begun
+
+def fails():
+    sys.exit(3)
+
+ray.init(num_cpus=2, quiet=True, runtime_env={"env_vars": {"MODE": "fast"}, "worker_process_setup_hook": hook})
+print(*ray.get([begun.remote() for _ in range(4)]), ray.get(Actor.remote().get.remote()), os.environ.get("BEGUN"))
+print(ray.get(begun.options(runtime_env={"env_vars": {"MODE": "slow"}}).remote()))
+print(ray.get(begun.options(runtime_env={"worker_process_setup_hook": "os.getpid"}).remote()))
+for wrong in (fails, "os.nothing"):
+    try:
+        ray.get(begun.options(runtime_env={"worker_process_setup_hook": wrong}).remote())
+    except ray.exceptions.RuntimeEnvSetupError as error:
+        print(str(error).splitlines()[-1])
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_function_that_each_process_calls_first(way: tuple[int, str] | None) -> None:
+    ranks, mpi = way or (None, None)
+    completed = run_program(HOOK, ranks=ranks, mpi=mpi).expect(0)
+    assert completed.stdout.splitlines() == [
+        "fast fast fast fast fast None",
+        "slow",
+        "None",
+        "SystemExit: 3",
+        "AttributeError: module 'os' has no attribute 'nothing'",
+    ]

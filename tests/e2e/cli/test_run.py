@@ -604,3 +604,14 @@ def test_the_session_of_a_killed_launcher_is_cleared_by_the_next_job(tmp_path: P
     with helpers.start_command([*words, "print('ran')"], env={"TMPDIR": str(tmp_path)}) as following:
         assert following.finish(60).expect(0).stdout == "ran\nran\n"
     helpers.wait_until(lambda: not list(tmp_path.glob("ompi.*")), 10)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("option", [[], ["--as-ray"]])
+def test_the_output_is_no_terminal_if_that_of_the_command_is_none(option: list[str], tmp_path: Path) -> None:
+    """Open MPI gives rank 0 a terminal of its own: pictures of a running program would fill a file."""
+    program = tmp_path / "app.py"
+    program.write_text(
+        "import sys\nimport mpi_runtime as ray\nray.init(quiet=True)\nprint(sys.stdout.isatty(), file=sys.stdout)\n"
+    )
+    assert run_cli("run", "-n", "2", *option, str(program)).expect(0).stdout == "False\n"

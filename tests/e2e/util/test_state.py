@@ -55,7 +55,11 @@ def test_calls(tmp_path: Path) -> None:
     assert workers[running[0].hex()].assigned_resources == {"CPU": 1.0}
     (tmp_path / "go").touch()
     get(waiting)
-    assert state.get_task(waiting.hex()) is None
+    ended = state.get_task(waiting.hex())
+    assert ended is not None
+    assert (ended.state, ended.error_type, ended.parent_task_id) == ("FINISHED", None, None)
+    wait_until(lambda: not state.list_tasks(filters=[("state", "!=", "FINISHED")]))
+    assert len(state.list_tasks(filters=[("STATE", "=", "finished"), ("name", "=", "hold")])) == 3
 
 
 def test_actors() -> None:

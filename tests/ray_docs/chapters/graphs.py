@@ -1,6 +1,7 @@
 """Graphs of bound calls: their order, their arguments, what is shared."""
 
 import ray
+import ray.dag
 
 from tests.ray_docs.helpers import raised
 
@@ -100,3 +101,88 @@ def calls_of_a_living_actor():
     actor = Counter.remote(1)
     node = actor.inc.bind(1)
     print(ray.get(node.execute()), ray.get(actor.get.remote()))
+
+
+@ray.remote
+class Pair:
+    @ray.method(num_returns=2)
+    def two(self, x):
+        return x, x + 1
+
+    def one(self, x):
+        return x
+
+
+@ray.remote
+def _add(a, b):
+    return a + b
+
+
+@ray.remote
+def _same(x):
+    return x
+
+
+def methods_with_several_values():
+    """A bound method of a handle with `num_returns=2` is two nodes, which submit one call."""
+    actor = Pair.remote()
+    a, b = actor.two.bind(1)
+    print(ray.get(_add.bind(a, b).execute()), ray.get(a.execute()))
+    with ray.dag.InputNode() as given:
+        first, second = actor.two.bind(given)
+        both = ray.dag.MultiOutputNode([second, first])
+    print(ray.get(both.execute(5)), ray.get(both.execute(7)))
+    print(ray.get(_add.bind(*actor.one.options(num_returns=2).bind((3, 4))).execute()))
+
+
+def functions_with_several_values():
+    """A bound function with `num_returns=2` is one node, and its result a list."""
+    pair = ray.remote(num_returns=2)(lambda x: (x, x + 1))
+    print(ray.get(pair.bind(1).execute()))
+
+
+def the_input_is_used_in_its_context():
+    """`InputNode` has no arguments, is used in `with`, and a graph has one."""
+    InputNode = ray.dag.InputNode
+    print(raised(lambda: InputNode(0), "ValueError"), raised(lambda: InputNode(key=1), "ValueError"))
+    print(raised(lambda: InputNode().execute(), "AssertionError"))
+    print(raised(lambda: _same.bind(InputNode()).execute(1), "AssertionError"))
+    with InputNode() as one, InputNode() as two:
+        graph = _add.bind(_same.bind(one), _same.bind(two))
+    print(raised(lambda: graph.execute(1), "AssertionError"))
+
+
+def the_input_has_no_place_in_constructors():
+    """A constructor gets no input, and a part of the input is named by a number or a name."""
+    with ray.dag.InputNode() as given:
+        print(raised(lambda: Counter.bind(given), "ValueError"), raised(lambda: given[(1, 2)], "AssertionError"))
+        print(raised(lambda: _same.bind(given.a.b), "AttributeError"))
+    print(raised(lambda: ray.dag.MultiOutputNode(_same.bind(1)), "ValueError"))
+
+
+def what_was_bound():
+    """A node has the arguments and the options that were stated."""
+    node = _same.options(num_cpus=2, name="n").bind(1, y=2)
+    print(node.get_args(), node.get_kwargs(), sorted(node.get_options().items()), _same.bind(1).get_options())
+    actor = Counter.options(name="counter", max_pending_calls=10).bind(0)
+    actor.inc.options(name="first").bind(1)
+    last = actor.get.options(name="last").bind()
+    print(sorted(actor.get_options().items()), last.get_options())
+    around = last.get_other_args_to_resolve()
+    print(around[ray.dag.PARENT_CLASS_NODE_KEY] is actor)
+    print(around[ray.dag.PREV_CLASS_METHOD_CALL_KEY].get_options())
+
+
+def nodes_are_not_called():
+    """Nodes have neither `remote` nor, once more, `bind`; wrong options are found."""
+    for wrong in (
+        lambda: _same.bind(1).remote(),
+        lambda: _same.bind(1).bind(),
+        lambda: Counter.bind(1).remote(),
+        lambda: Counter.bind(1).bind(),
+        lambda: Counter.bind(1).get.remote(),
+    ):
+        print(raised(wrong, "AttributeError"))
+    print(raised(lambda: _same.options(num_cpus=-1).bind(1).execute(), "ValueError"))
+    print(raised(lambda: Counter.options(num_cpus=-1).bind(1).get.bind().execute(), "ValueError"))
+    print(isinstance(ray.dag.InputNode(), ray.dag.DAGNode), isinstance(_same.bind(1), ray.dag.DAGNode))

@@ -42,7 +42,7 @@ def test_good(given: dict[str, Any]) -> None:
     [
         ({"pip": ["emoji"]}, "install it, before the job"), ({"conda": "x"}, "install it"), ({"uv": []}, "install it"),
         ({"container": {}}, "in the container"), ({"image_uri": "x"}, "in the container"),
-        ({"py_executable": "uv run"}, "same"), ({"worker_process_setup_hook": print}, "constructor"),
+        ({"py_executable": "uv run"}, "same"), ({"worker_process_setup_hook": "print"}, "module.function"),
         ({"nsight": "default"}, "profiler"), ({"java_jars": []}, "Java"), ({"workdir": "."}, "there are: env_vars"),
         ({"working_dir": 1}, "must be a path"), ({"working_dir": "s3://bucket/x.zip"}, "downloads nothing"),
         ({"py_modules": "a"}, "must be a list"), ({"py_modules": [1]}, "must be a path"),
