@@ -11,7 +11,8 @@ import pytest
 from tests.e2e.gpu.test_programs import BEGIN
 from tests.fake_nvml import machines
 from tests.fake_sys import trees
-from tests.helpers import Completed, run_program
+from tests.helpers import ROOT, Completed, run_program
+from tests.hosts.lab import Lab
 
 WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
 VARIABLE = {"amd": "HIP_VISIBLE_DEVICES", "intel": "ZE_AFFINITY_MASK"}
@@ -202,6 +203,44 @@ def test_cards_of_nvidia_beside_others(tmp_path: Path) -> None:
         assert told in done.stderr
         expected = {"always": "none", "nvidia": "4.0 ('0', ['V100'])", "amd": "4.0 ('0', ['AMD-Instinct-MI210'])"}
         assert done.stdout == f"{expected[wish]}\n"
+
+
+@pytest.mark.mpi
+@pytest.mark.hosts
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_hosts_with_devices_of_different_vendors(mpi: str, two_hosts: Lab) -> None:
+    """Types send calls where they can run, and each host shows its devices by the variable of their vendor."""
+    source = (
+        f"""
+import os, sys, tempfile
+from pathlib import Path
+sys.path.insert(1, {str(ROOT)!r})
+from tests.fake_sys import trees
+machine = {{"host1": trees.mi210, "host2": trees.max1100}}[os.uname().nodename]()
+place = tempfile.mkdtemp()  # hosts have a /tmp of their own
+os.environ.update({{name: text for name, text in trees.shown(Path(place), machine).items() if text is not None}})
+"""
+        + """
+import mpi_runtime as ray
+ray.init(num_cpus=2)
+assert ray.cluster_resources()["GPU"] == 8
+
+@ray.remote(num_cpus=0, num_gpus=2)
+def where():
+    shown = {name: os.environ.get(name) for name in ("HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")}
+    return os.uname().nodename, shown
+
+for kind, host, shown in (
+    ("MI210", "host1", {"HIP_VISIBLE_DEVICES": "0,3", "ZE_AFFINITY_MASK": None}),
+    ("Max-1100", "host2", {"HIP_VISIBLE_DEVICES": None, "ZE_AFFINITY_MASK": "0,1"}),
+):
+    found = ray.get(where.options(accelerator_type=kind).remote())
+    assert found == (host, shown), found
+print("done")
+"""
+    )
+    with two_hosts.mpirun(source, ranks={"host1": 2, "host2": 2}, mpi=mpi) as program:
+        assert program.finish().expect().stdout == "done\n"
 
 
 def test_what_is_stated_has_the_variable_of_the_vendor_that_is_wished_for(tmp_path: Path) -> None:
