@@ -3,8 +3,14 @@
 `device.py`, `topology.py` and `ledger.py` are pure, and the scheduler uses them.
 
 - `device.py`: records of GPUs, links and processes
-- `nvidia.py`: asks NVIDIA's driver through NVML, in a helper process
+- `vendor.py`: the variables of each vendor, and the signs of its driver
+- `finding.py`: the helper processes that ask drivers
+- `nvidia.py`: asks NVIDIA's driver through NVML
+- `amd.py`: reads the files of AMD's driver
+- `intel.py`: reads the files of Intel's drivers
+- `sysfs.py`: what these files are like
 - `visibility.py`: applies CUDA_VISIBLE_DEVICES and the launcher's limits
+- `masks.py`: applies the variables of AMD and Intel
 - `ledger.py`: the devices of a host, and the choice for a request: whole ones, or a share of one
 - `topology.py`: chooses the devices with the best links
 - `caps.py`: limits the memory pools of cupy and torch to the granted amount

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpi_runtime.gpu import faults
+from mpi_runtime.gpu.caps import is_for_xpu
 
 if TYPE_CHECKING:
     from mpi_runtime.gpu.staging import Bytes, Way
@@ -106,19 +107,20 @@ class _TorchWay:
         self._torch: ModuleType = sys.modules["torch"]
         self._bytes = tensor.detach().reshape(-1).view(self._torch.uint8)
         self.nbytes: int = self._bytes.numel()
-        self._stream = self._torch.cuda.current_stream(tensor.device)
+        self._library = getattr(self._torch, tensor.device.type)  # torch.cuda, or torch.xpu of Intel
+        self._stream = self._library.current_stream(tensor.device)
 
     def settle(self) -> None:
-        self._torch.cuda.synchronize(self._bytes.device)
+        self._library.synchronize(self._bytes.device)
 
     def down(self, buffer: Bytes, at: int) -> None:
-        with self._torch.cuda.stream(self._stream):
+        with self._library.stream(self._stream):
             self._torch.from_numpy(buffer).copy_(self._bytes[at : at + buffer.nbytes], non_blocking=True)
 
     def up(self, buffer: Bytes, at: int) -> None:
         if not buffer.flags.writeable:  # a small array in the object store; torch would warn the user about it
             buffer = buffer.copy()
-        with self._torch.cuda.stream(self._stream):
+        with self._library.stream(self._stream):
             self._bytes[at : at + buffer.nbytes].copy_(self._torch.from_numpy(buffer), non_blocking=True)
 
     def wait(self) -> None:
@@ -129,11 +131,16 @@ class _TorchWay:
         return buffer
 
 
+def _device(torch: ModuleType) -> str:
+    """Return the name by which this torch knows devices."""
+    return "xpu" if is_for_xpu(torch) else "cuda"
+
+
 def _find_torch(tensor: Any) -> Found | None:
     """Return None if the tensor is not on a GPU, or is of a kind that only torch can describe."""
     torch: ModuleType = sys.modules["torch"]
     is_odd = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or vars(tensor)
-    if not tensor.is_cuda or is_odd:
+    if not (tensor.is_cuda or getattr(tensor, "is_xpu", False)) or is_odd:
         return None
     with torch.no_grad():
         plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
@@ -143,7 +150,7 @@ def _find_torch(tensor: Any) -> Found | None:
 
 
 def _make_torch(torch: ModuleType, facts: Facts) -> tuple[object, Way]:
-    tensor = torch.empty(facts.shape, dtype=getattr(torch, facts.dtype), device="cuda")
+    tensor = torch.empty(facts.shape, dtype=getattr(torch, facts.dtype), device=_device(torch))
     way = _TorchWay(tensor)
     return tensor.requires_grad_(facts.more), way
 
@@ -175,7 +182,7 @@ def find(array: Any) -> Found | None:
     if cupy is not None:
         return _find_cupy(cupy.asarray(array) if by_interface else _by_dlpack(cupy, array))
     torch: ModuleType = sys.modules["torch"]
-    return _find_torch(torch.as_tensor(array, device="cuda") if by_interface else _by_dlpack(torch, array))
+    return _find_torch(torch.as_tensor(array, device=_device(torch)) if by_interface else _by_dlpack(torch, array))
 
 
 def _by_dlpack(library: ModuleType, array: object) -> Any:
@@ -214,7 +221,7 @@ def _ask_for_devices(library: ModuleType) -> None:
         if library.__name__ == "cupy":
             library.cuda.runtime.getDeviceCount()
         else:
-            library.cuda.init()
+            getattr(library, _device(library)).init()
     except (RuntimeError, AssertionError) as error:  # the last: torch was built without CUDA
         if isinstance(error, RuntimeError) and not faults.is_absent(error):
             raise

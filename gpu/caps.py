@@ -56,15 +56,25 @@ def _hold_cupy(cupy: ModuleType, cap: int, _: int) -> None:
 
 
 def _hold_torch(torch: ModuleType, cap: int, total: int) -> None:
-    """Set the limit once torch starts to use CUDA: a call may need only the CPU part of torch."""
+    """Set the limit once torch starts to use the device: a call may need only the CPU part of torch.
+
+    Builds for ROCm have torch.cuda too. Builds for XPU have a limit since torch 2.9; in earlier ones nothing is set.
+    """
+    part = torch.xpu if is_for_xpu(torch) else torch.cuda
 
     def hold() -> None:
-        torch.cuda.set_per_process_memory_fraction(cap / total if cap else 1.0, 0)
+        part.set_per_process_memory_fraction(cap / total if cap else 1.0, 0)
 
-    if torch.cuda.is_initialized():
+    if part.is_initialized():
         hold()
     else:
-        torch.cuda._lazy_call(hold)
+        part._lazy_call(hold)
+
+
+def is_for_xpu(torch: ModuleType) -> bool:
+    """Whether this torch was built for Intel's devices, which it calls xpu. Those of AMD it calls cuda."""
+    xpu = getattr(torch, "xpu", None)
+    return xpu is not None and bool(getattr(xpu, "_is_compiled", bool)())
 
 
 _HOLDERS: dict[str, Callable[[ModuleType, int, int], None]] = {"cupy": _hold_cupy, "torch": _hold_torch}

@@ -3,7 +3,9 @@
 from msgspec import Struct
 
 MIB = 1 << 20
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+FOREIGN_USE_MIN = 1 << 30
+FOREIGN_USE_PARTS = 20
+"""A device is reported as in use by others if both 1 GiB and a twentieth of its memory are exceeded."""
 STATED = "stated-"
 """Prefix of the UUIDs of devices that were stated by the user (`num_gpus`) and not found; a number follows."""
 UNIT = 10_000
@@ -15,10 +17,10 @@ program; other processes that use the device; the driver of the whole node; none
 
 
 class Device(Struct, array_like=True, frozen=True, gc=False):
-    """What a task can be granted: a GPU, or one instance of a GPU that is split by MIG."""
+    """What a task can be granted: a GPU, or a part of one: an instance of MIG, a compute partition, a tile."""
 
     uuid: str
-    """Identifies the device in all processes: "GPU-..." or "MIG-..."."""
+    """Identifies the device in all processes: "GPU-..." or "MIG-...". A part may end with its number: "GPU-....1"."""
     name: str = ""
     """The driver's name for it."""
     types: tuple[str, ...] = ()
@@ -28,7 +30,7 @@ class Device(Struct, array_like=True, frozen=True, gc=False):
     bus: str = ""
     """PCI address of the card."""
     card: str = ""
-    """UUID of the GPU; for a MIG instance, of the GPU that it is part of."""
+    """UUID of the GPU; for a part, of the GPU that it is part of."""
     instance: tuple[int, int] = (-1, -1)
     """For MIG: the numbers of the GPU instance and of the compute instance."""
     numa: int = -1
@@ -38,7 +40,7 @@ class Device(Struct, array_like=True, frozen=True, gc=False):
     is_exclusive: bool = False
     """Whether only one process at a time may use it (compute mode EXCLUSIVE_PROCESS)."""
     capability: tuple[int, int] = (0, 0)
-    """CUDA compute capability."""
+    """CUDA compute capability; for AMD, the first two numbers of the architecture."""
     reserve: int = 0
     """Bytes that every process takes that uses the device: the CUDA context, and what libraries load."""
 
@@ -54,7 +56,7 @@ class Device(Struct, array_like=True, frozen=True, gc=False):
 
 
 class Card(Struct, array_like=True, frozen=True, gc=False):
-    """A GPU that CUDA counts, in the order of PCI addresses, whether or not it can be given to tasks."""
+    """A GPU that its vendor's runtime counts, in the order of its numbers, whether or not it can be given to tasks."""
 
     uuid: str
     name: str
@@ -68,13 +70,13 @@ class Link(Struct, array_like=True, frozen=True, gc=False):
     second: str
     """Their UUIDs."""
     nvlinks: int
-    """How many NVLink links lie between them, directly or through a switch."""
+    """How many links of the vendor's own (NVLink, XGMI) lie between them, directly or through a switch."""
     distance: int
     """NVML's level of the path over PCI: 10 one switch, 20 several, 30 host bridge, 40 NUMA node, 50 system."""
 
 
 class Use(Struct, array_like=True, frozen=True, gc=False):
-    """How much of a device was in use when NVML was asked, by processes of any job."""
+    """How much of a device was in use when its driver was asked, by processes of any job."""
 
     uuid: str
     memory: int
@@ -110,4 +112,25 @@ class Report(Struct, array_like=True, gc=False):
     error: str = ""
     """Why the driver could not be asked, in words; empty if it could."""
     missing: int = 0
-    """How many GPUs NVML counts that do not answer or are hidden. It is unknown whether CUDA counts them."""
+    """How many GPUs do not answer or are hidden, of which it is unknown whether the vendor's runtime counts them."""
+    vendor: str = ""
+    """The key of the vendor of all of them (`vendor.py`); empty: none was found."""
+
+
+def foreign_use(number: int, uuid: str, used: int, total: int) -> str:
+    """Return a message if others use much of a device's memory at the start; else empty."""
+    if used <= max(FOREIGN_USE_MIN, total // FOREIGN_USE_PARTS):
+        return ""
+    return f"GPU {number} ({uuid}): others use {used // MIB} MiB of its {total // MIB}"
+
+
+class Visible(Struct, gc=False):
+    """The devices that a process may use."""
+
+    devices: list[Device]
+    tokens: dict[str, str]
+    """The name of each device in its vendor's variable, by its UUID."""
+    problem: str = ""
+    """What is wrong with a variable, in words."""
+    more: dict[str, str] = {}
+    """Further variables that processes need to see just their devices."""

@@ -1,7 +1,8 @@
-"""Recognises CUDA errors by module, number and text, and classifies them. Imports no library.
+"""Recognises errors of CUDA, HIP and Level Zero by module, number and text, and classifies them. Imports no library.
 
 Most errors concern only the call that raised them. After some, CUDA returns the same error to the process for ever:
-its context is dead, and only another process can use the device. Running out of memory does not harm the context.
+its context is dead, and only another process can use the device. Running out of memory does not harm the context. HIP
+has CUDA's numbers for the errors that both have, other names, and the same texts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _ABSENT = (35, NO_DEVICE)
 _ABSENT_TEXTS = (
     "cudaErrorInsufficientDriver", "cudaErrorNoDevice", "no CUDA-capable device is detected", "no NVIDIA driver",
     "No CUDA GPUs are available", "Attempting to deserialize object on a CUDA device",
+    "hipErrorInsufficientDriver", "hipErrorNoDevice", "no ROCm-capable device is detected", "No HIP GPUs are available",
+    "No XPU devices are available",
 )  # fmt: skip
 
 
@@ -33,11 +36,11 @@ class Fault(NamedTuple):
     """An error after which a process can no longer use its devices."""
 
     name: str
-    """Its name in the CUDA runtime."""
+    """Its name in the vendor's runtime."""
     blame: str = DEVICE
     """The possible cause; see `device.py`."""
     number: int = 0
-    """CUDA's number for it."""
+    """CUDA's number for it; 0: it has none."""
 
 
 FAULTS = {
@@ -68,7 +71,7 @@ FAULTS = {
     810: ("cudaErrorMpsClientTerminated", "the MPS client has been terminated by the server", NOBODY),
     911: ("cudaErrorExternalDevice", "an async error has occured in external entity outside of CUDA", NOBODY),
     919: ("cudaErrorFabricNotReady", "GPU fabric is not ready within the probe wait budget", NODE),
-    999: ("cudaErrorUnknown", "CUDA error: unknown error|CUDA unknown error", DEVICE),
+    999: ("cudaErrorUnknown", "CUDA error: unknown error|CUDA unknown error|HIP error: unknown error", DEVICE),
 }  # fmt: skip
 """By CUDA's number, which runtime and driver share: name, parts of message texts ("|" between), possible cause."""
 DRIVER_NAMES = {
@@ -82,6 +85,16 @@ DRIVER_NAMES = {
     999: "UNKNOWN",
 }  # fmt: skip
 """The driver's names for them, without `CUDA_ERROR_`."""
+HIP_NAMES = {
+    3: "hipErrorNotInitialized", 100: "hipErrorNoDevice", 214: "hipErrorECCNotCorrectable",
+    700: "hipErrorIllegalAddress", 702: "hipErrorLaunchTimeOut", 709: "hipErrorContextIsDestroyed",
+    710: "hipErrorAssert", 719: "hipErrorLaunchFailure", 999: "hipErrorUnknown",
+}  # fmt: skip
+"""HIP's names for those that it has."""
+_HIP = ("HIP error", "hipError")
+"""One of these is in the text of an error of HIP."""
+_LOST = ("UR_RESULT_ERROR_DEVICE_LOST", "ZE_RESULT_ERROR_DEVICE_LOST")
+"""How SYCL and Level Zero say that a device was reset, for instance after a kernel that did not end."""
 
 
 def of_number(number: int) -> Fault | None:
@@ -100,7 +113,10 @@ def fault(error: BaseException) -> Fault | None:
         number = _number(one)
         found = of_number(_by_text(one) if number is None else number)
         if found is not None:
-            return found
+            is_of_hip = any(sign in str(one) for sign in _HIP)
+            return found._replace(name=HIP_NAMES.get(found.number, found.name)) if is_of_hip else found
+        if _may_be_of_cuda(one) and (name := next((sign for sign in _LOST if sign in str(one)), "")):
+            return Fault(name, PROGRAM)
     return None
 
 
@@ -122,7 +138,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     if not _may_be_of_cuda(error):
         return False
     text = str(error)
-    signs = ("CUDA out of memory", "CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY")
+    signs = (
+        *(f"{name} {words}" for name in ("CUDA", "HIP", "XPU") for words in ("out of memory", "error: out of memory")),
+        "CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+    )  # fmt: skip
     by_jax = type(error).__name__ in ("XlaRuntimeError", "JaxRuntimeError") and text.startswith("RESOURCE_EXHAUSTED")
     return by_jax or any(sign in text for sign in signs)
 
@@ -160,10 +179,11 @@ def _by_text(error: BaseException) -> int:
     if not _may_be_of_cuda(error):
         return 0
     text = str(error)
-    if "CUDA" not in text and "cudaError" not in text:
+    if not any(sign in text for sign in ("CUDA", "cudaError", "HIP GPUs", *_HIP)):
         return 0
     for number, found in FAULTS.items():
-        signs = (found[0], f"CUDA_ERROR_{DRIVER_NAMES[number]}", *found[1].split("|"))
+        signs = (found[0], f"CUDA_ERROR_{DRIVER_NAMES[number]}", HIP_NAMES.get(number, found[0]), *found[1].split("|"))
         if any(sign in text for sign in signs):
             return number
-    return NO_DEVICE if "No CUDA GPUs are available" in text else 0
+    is_absent = any(sign in text for sign in ("No CUDA GPUs", "No HIP GPUs", "no ROCm-capable device"))
+    return NO_DEVICE if is_absent else 0

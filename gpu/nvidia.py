@@ -1,45 +1,36 @@
 """Finds NVIDIA's devices through the driver's NVML, in a process of its own.
 
-NVML may hang, and it loads a library that should not be in a process with MPI. So `main` runs in a helper process,
-which writes a `Report` and ends. `pynvml` (the package nvidia-ml-py) is imported there and nowhere else. NVML makes no
-CUDA context and takes no device memory.
+NVML may hang, and it loads a library that should not be in a process with MPI. So this runs in a helper process only
+(`finding.py`). `pynvml` (the package nvidia-ml-py) is imported here and nowhere else. NVML makes no CUDA context and
+takes no device memory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import select
-import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
-from mpi_runtime.gpu.device import MIB, Card, Device, Link, Measures, Report, Use
+from mpi_runtime.gpu.device import MIB, Card, Device, Link, Measures, Report, Use, foreign_use
+from mpi_runtime.gpu.vendor import NVIDIA
 
 Handle = object
 """Of a device, as NVML gives it out and takes it back."""
-FOREIGN_USE_MIN = 1 << 30
-FOREIGN_USE_PARTS = 20
-"""A device is reported as in use by others if both 1 GiB and a twentieth of its memory are exceeded."""
 NVLINKS_MAX = 18
 """The largest number of NVLink links of a device (H100), if pynvml does not know it."""
 SLOW_S = 5.0
 """Seconds. The driver takes less to start if its devices are initialised already."""
-UNUSED_S = 60.0
-"""Seconds without a question after which the helper that measures ends."""
 SWITCH, NVLINK_SWITCH = "switch", 2
 """Our word for a switch at the other end of a link, and NVML's number (NVML_NVLINK_DEVICE_TYPE_SWITCH)."""
 CPU_WORDS = 32
 """Words of 64 bits in the mask of processors: enough for 2048 of them."""
 MEMORY_STEPS_GB = (8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 94, 96, 120, 141, 144, 180, 192, 288)
 """Sizes of memory as they are sold; NVML reports a little more or less."""
-SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
-"""If there is a driver, one of these exists; the last is WSL's."""
 PCI_DEVICES = "/sys/bus/pci/devices"
 _HIDDEN = ("NoPermission",)
 """NVML's errors for a device that a control group hides from this process."""
@@ -50,28 +41,6 @@ _NO_DRIVER = {
     "machine has not been started again since",
     "NoPermission": "this user may not use it",
 }
-
-
-def has_signs(root: str = "/") -> bool:
-    """Whether this machine seems to have a driver. Only three paths are checked: machines without GPUs pay no more."""
-    return any(os.path.exists(root + sign.lstrip("/")) for sign in SIGNS)
-
-
-def main(descriptor: int) -> None:
-    """Run the helper process: write the report to this descriptor and end."""
-    _end_with_parent()
-    data = msgspec.msgpack.encode(look())
-    with open(descriptor, "wb") as file:
-        file.write(data)
-    os._exit(0)  # without the exit handlers of libraries: they may hang if the driver is broken
-
-
-def _end_with_parent() -> None:
-    """In case the driver hangs and our parent is killed."""
-    import ctypes  # pynvml needs it too
-
-    PR_SET_PDEATHSIG = 1
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def look() -> Report:
@@ -86,7 +55,7 @@ def look() -> Report:
     except pynvml.NVMLError as error:
         name = _name(error)
         return Report(error=f"NVML reports {name}: {_NO_DRIVER.get(name, 'it cannot be used')}")
-    report = Report()
+    report = Report(vendor=NVIDIA.key)
     handles: list[tuple[Device, Handle]] = []
     try:
         count = pynvml.nvmlDeviceGetCount()
@@ -152,8 +121,8 @@ def _look_at(nvml: ModuleType, index: int, report: Report, handles: list[tuple[D
         total, used = _memory(nvml, handle)
         report.uses.append(Use(uuid, used, _pids(nvml, handle)))
         report.devices.append(msgspec.structs.replace(whole, memory=total, types=types_of(name, total)))
-        if used > max(FOREIGN_USE_MIN, total // FOREIGN_USE_PARTS):
-            report.problems.append(f"GPU {index} ({uuid}): others use {used // MIB} MiB of its {total // MIB}")
+        if problem := foreign_use(index, uuid, used, total):
+            report.problems.append(problem)
 
 
 def _instances(nvml: ModuleType, handle: Handle) -> list[Handle]:
@@ -258,19 +227,12 @@ def _text(value: str | bytes) -> str:
 # Measures, while somebody looks at the job
 
 
-def measure_often(questions: int, answers: int, uuids: list[str]) -> None:
-    """Run another helper: answer each byte of one pipe with a line of JSON on the other, the measures of these GPUs.
-
-    It ends when the pipe is closed, or if nobody asks for `UNUSED_S`.
-    """
+def measure(uuids: Sequence[str]) -> list[Measures]:
+    """Return what is measured now at these GPUs."""
     import pynvml
 
-    _end_with_parent()
-    pynvml.nvmlInit()
-    while select.select([questions], [], [], UNUSED_S)[0] and os.read(questions, 64):
-        with open(answers, "wb", closefd=False) as file:
-            file.write(msgspec.json.encode([_measure(pynvml, uuid) for uuid in uuids]) + b"\n")
-    os._exit(0)
+    pynvml.nvmlInit()  # counted: only the first one takes time
+    return [_measure(pynvml, uuid) for uuid in uuids]
 
 
 def _measure(nvml: ModuleType, uuid: str) -> Measures:
@@ -313,15 +275,3 @@ def types_of(name: str, memory: int) -> tuple[str, ...]:
         gigabytes = min(MEMORY_STEPS_GB, key=lambda step: abs(step * 1024 * MIB - memory))
         return model, f"{model}-{gigabytes}G"
     return (model,) if model else ()
-
-
-# For executors
-
-
-def variables(tokens: list[str], by_order: bool) -> Mapping[str, str]:
-    """Return the environment variables that make CUDA show a process these devices and no others.
-
-    `tokens` are their names in `CUDA_VISIBLE_DEVICES`, numbers in the order of PCI addresses if `by_order`.
-    """
-    shown = {"CUDA_VISIBLE_DEVICES": ",".join(tokens)}
-    return {**shown, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if by_order else shown

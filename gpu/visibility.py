@@ -1,8 +1,9 @@
-"""Which devices a process may use: those that NVML lists, restricted by CUDA_VISIBLE_DEVICES and the launcher. Pure.
+"""Which devices a process may use: those that a driver lists, restricted by variables and the launcher. Pure.
 
-NVML ignores the variable; CUDA obeys it, by the rules in the appendix on environment variables of the CUDA programming
-guide. Tasks get devices by number in the order of PCI addresses, because many programs understand nothing else. They
-get them by UUID if the numbering is uncertain: for MIG instances, and if NVML counts a GPU that does not answer.
+NVML ignores `CUDA_VISIBLE_DEVICES`; CUDA obeys it, by the rules in the appendix on environment variables of the CUDA
+programming guide. The rules of other vendors are in `masks.py`. Tasks get devices by number, because many programs
+understand nothing else. They get them by UUID if the numbering is uncertain: for MIG instances, and if the driver
+counts a GPU that does not answer.
 """
 
 from __future__ import annotations
@@ -10,26 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct
+from mpi_runtime.gpu import masks
+from mpi_runtime.gpu.device import Card, Device, Report, Visible
+from mpi_runtime.gpu.vendor import AMD, INTEL, NOTHING, NVIDIA, ORDER, Vendor, vendor
 
-from mpi_runtime.gpu.device import VISIBLE, Card, Device, Report
-
-NOTHING = ("", "-1", "NoDevFiles", "none", "void")
-"""Values of the variable that show no device. NoDevFiles is Slurm's."""
-ORDER = "CUDA_DEVICE_ORDER"
-
-
-class Visible(Struct, gc=False):
-    """The devices that a process may use."""
-
-    devices: list[Device]
-    tokens: dict[str, str]
-    """The name of each device in CUDA_VISIBLE_DEVICES, by its UUID."""
-    problem: str = ""
-    """What is wrong with the variable, in words."""
+VISIBLE = NVIDIA.variable
 
 
 def visible(report: Report, environment: Mapping[str, str]) -> Visible:
+    """Return those of the devices that this environment allows, by the rules of their vendor."""
+    if report.vendor == AMD.key:
+        return masks.of_amd(report, environment)
+    return masks.of_intel(report, environment) if report.vendor == INTEL.key else of_nvidia(report, environment)
+
+
+def of_nvidia(report: Report, environment: Mapping[str, str]) -> Visible:
     """Return those of the devices that this environment allows, by CUDA's rules."""
     value = environment.get(VISIBLE)
     tokens = _tokens(report)
@@ -96,11 +92,17 @@ def _numbers_are_sure(report: Report, environment: Mapping[str, str]) -> bool:
     return environment.get(ORDER) == "PCI_BUS_ID" or len({card.name for card in report.cards}) <= 1
 
 
-def stated_tokens(environment: Mapping[str, str], count: int) -> list[str]:
+def stated_tokens(one: Vendor, environment: Mapping[str, str], count: int) -> list[str]:
     """Return names for stated devices, which were not probed: entries of the user's variable, else 0, 1, ..."""
-    value = environment.get(VISIBLE)
+    value = environment.get(one.variable)
     entries = [entry.strip() for entry in value.split(",")] if value else []
     return entries[:count] if len(entries) >= count else [str(number) for number in range(count)]
+
+
+def restrictions(report: Report, environment: Mapping[str, str]) -> str:
+    """Return the variables that restrict which devices this process sees, as text; empty if there are none."""
+    names = vendor(report.vendor).narrowed_by
+    return " ".join(f"{name}={environment[name]}" for name in names if name in environment)
 
 
 def not_told(report: Report, environment: Mapping[str, str]) -> str:
@@ -110,13 +112,14 @@ def not_told(report: Report, environment: Mapping[str, str]) -> str:
     other jobs, a process then sees all devices of the node.
     """
     granted = environment.get("SLURM_GPUS_ON_NODE", "")
-    there = min(len(report.cards), len(report.devices))  # with MIG, Slurm's GPUs may be cards or instances
-    if VISIBLE in environment or not granted.isdecimal() or len(granted) > 9 or there <= int(granted):
+    there = min(len(report.cards), len(report.devices))  # with parts of GPUs, Slurm's GPUs may be cards or parts
+    is_told = bool(restrictions(report, environment))
+    if is_told or not granted.isdecimal() or len(granted) > 9 or there <= int(granted):
         return ""
     return (
-        f"Slurm has given the job {granted} of the {there} GPUs to be seen, and {VISIBLE}, which would name them, "
-        "is not set: the others may belong to other jobs. No GPU is used. Start without --gpu-bind=none, or set the "
-        "variable"
+        f"Slurm has given the job {granted} of the {there} GPUs to be seen, and {vendor(report.vendor).of_batch}, "
+        "which would name them, is not set: the others may belong to other jobs. No GPU is used. Start without "
+        "--gpu-bind=none, or set the variable"
     )
 
 

@@ -38,6 +38,8 @@ COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
 """Set for commands of batches: the process id of their executor, by which they are found if it is killed."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"
 GPU_PIN_MB = "MPI_RUNTIME_GPU_PIN_MB"
+MACHINE_ROOT = "_MPI_RUNTIME_MACHINE_ROOT"
+"""Set by tests: the directory that stands for / where drivers are looked for. It ends with a slash."""
 DIRECT_LINES = "MPI_RUNTIME_DIRECT_LINES"
 RAY_VERSION = "MPI_RUNTIME_RAY_VERSION"
 
@@ -45,7 +47,7 @@ GPUS_MAX = 1000
 """The most GPUs of a host: the head compares each with each."""
 RESERVED_RESOURCES = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory", "object_store_memory": "the argument"}
 _GPU_RESERVE_MB = 512
-_WAYS_TO_FIND = ("auto", "always", "never")
+_WAYS_TO_FIND = ("auto", "always", "never", "nvidia", "amd", "intel")
 _CHOICES = {
     FIND_GPUS: _WAYS_TO_FIND,
     GANG_PROTOCOL: ("pmi1", "pmix"),
@@ -275,9 +277,14 @@ def _named(text: str) -> Iterator[tuple[str, str]]:
 
 
 def find_gpus(env: Mapping[str, str] = os.environ) -> str:
-    """Return whether to look for GPUs: "auto", "always" or "never"."""
+    """Return whether to look for GPUs ("auto", "always", "never"), or the key of the vendor to look for."""
     found = env.get(FIND_GPUS) or "auto"
     return found if found in _WAYS_TO_FIND else "auto"
+
+
+def machine_root() -> str:
+    """Return the directory below which the files of drivers are: that of the machine, except in tests."""
+    return os.environ.get(MACHINE_ROOT) or "/"
 
 
 def gang_protocol() -> str:

@@ -61,13 +61,14 @@ _HOMES = {
     ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
     ".core.objects.first_version": "",
     ".core.objects.serialize": "dumps",
+    ".gpu.vendor": "SHOWN_BY",
     ".scheduler.protocol.amounts": "Request custom_of",
     ".scheduler.protocol.resources": "Pool fits pool_for",
 }
 """The names of each module of the core, which is loaded when one of them is used."""
 
 __all__ = [
-    "EACH_TEXT", "JOB_ID", "NAME", "OF_PLACES", "PMI1", "PMIX", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
+    "EACH_TEXT", "JOB_ID", "NAME", "OF_PLACES", "PMI1", "PMIX", "SHOWN_BY", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
     "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s", "address_towards",
     "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources", "check_selector",
     "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of", "descendants", "detect",
@@ -154,6 +155,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.host.process_tree import adopt_orphans, children, descendants, die_with_parent, kill_group
     from mpi_runtime.core.objects import first_version
     from mpi_runtime.core.objects.serialize import dumps
+    from mpi_runtime.gpu.vendor import SHOWN_BY
     from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
     from mpi_runtime.scheduler.protocol.resources import Pool, fits, pool_for
 else:  # a checker would take every name for one of ours

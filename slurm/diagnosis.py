@@ -6,6 +6,7 @@ import msgspec
 
 from mpi_runtime.slurm.allocation import Allocation, is_in_step
 from mpi_runtime.slurm.status import Granted
+from mpi_runtime.slurm.systems import devices
 
 SHARED_MEMORY_MIN = 64 << 20
 """Bytes of /dev/shm, which MPI libraries use for messages between ranks of a host."""
@@ -153,14 +154,14 @@ def _unused_gpus(env: Mapping[str, str], by_host: Mapping[str, Usable]) -> Itera
 
 def _cure_for_gpus(env: Mapping[str, str]) -> str:
     """What most likely hides GPUs of the job from its ranks, and the cure."""
-    visible = env.get("CUDA_VISIBLE_DEVICES")
+    name = devices.named(env)
     if env.get("MPI_RUNTIME_FIND_GPUS") == "never":
         return "unset MPI_RUNTIME_FIND_GPUS, which is 'never'"
     if "SLURM_GPUS_PER_TASK" in env or "SLURM_GPU_BIND" in env:
         return "request --gpus-per-node in place of --gpus-per-task, so that each rank sees all GPUs of its node"
-    if visible is not None:
-        return f"unset CUDA_VISIBLE_DEVICES, which is {visible!r}, if the job script sets it"
-    return "see whether nvidia-smi lists them on that node: if not, its driver is missing or broken"
+    if name:
+        return f"unset {name}, which is {env[name]!r}, if the job script sets it"
+    return "see whether nvidia-smi, rocm-smi or xpu-smi lists them on that node: if not, the driver does not work"
 
 
 def _first(hosts: Sequence[str]) -> str:
@@ -307,7 +308,7 @@ def _shown_gpus(kind: str, host: str, working: Sequence[Seen], mine: set[int]) -
     if strange := sorted(numbers - mine):
         yield Finding(
             f"on {host} ranks are shown GPUs {_list(strange)}, but the job has {_list(sorted(mine))} there",
-            "mpirun -genvnone ..., or srun: the launcher hands on CUDA_VISIBLE_DEVICES of the first node"
+            "mpirun -genvnone ..., or srun: the launcher hands on the list of GPUs of the first node"
             if kind == "mpich"
             else "ask for GPUs with --gpus-per-node, not --gpus-per-task, or start the ranks by srun",
         )
@@ -316,7 +317,7 @@ def _shown_gpus(kind: str, host: str, working: Sequence[Seen], mine: set[int]) -
             f"on {host} no rank that runs calls is shown GPUs {_list(hidden)}, though the job has them",
             f"--gpus-per-node={len(mine)}, without --gpus-per-task and --gpu-bind, or start the ranks by srun"
             if shown
-            else "unset CUDA_VISIBLE_DEVICES if the job script sets it: it is empty",
+            else f"unset that of {', '.join(devices.OF_JOB)} which is empty, if the job script sets it",
         )
 
 

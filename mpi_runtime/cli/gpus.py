@@ -16,6 +16,7 @@ from mpi_runtime.core.agent.gpus import Finder, Gpus
 from mpi_runtime.core.host.launch import detect
 from mpi_runtime.core.host.machine import read
 from mpi_runtime.gpu.device import MIB, Device, Report, Use
+from mpi_runtime.gpu.vendor import Vendor
 from mpi_runtime.show.command_line import add_json, print_json
 from mpi_runtime.show.tables import aligned
 
@@ -23,6 +24,7 @@ LIMIT_S = 20.0
 """Seconds that the driver may take, as in a job with the default `start_timeout_s`."""
 _DISTANCES = {0: "SAME", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 """The words of `nvidia-smi topo -m` for NVML's levels."""
+_LINKS = {"NV": "NVLink", "XGMI": "XGMI", "XE": "Xe Link"}
 
 
 def gpus(words: Sequence[str]) -> int:
@@ -67,26 +69,34 @@ def as_text(found: Gpus) -> str:
     """Return what was found as text for people."""
     report = found.report
     if not report.devices:
-        return f"No GPU for tasks on {os.uname().nodename}.{_why_none(report)}"
-    head = ("id", "type", "memory", "in use", "PCI address", "NUMA", "compute", "in CUDA_VISIBLE_DEVICES", "processes")
+        return f"No GPU for tasks on {os.uname().nodename}.{_why_none(report, found.vendor)}"
+    shown_by = f"in {found.vendor.variable}"
+    head = ("id", "type", "memory", "in use", "PCI address", "NUMA", "compute", shown_by, "processes")
     uses = {use.uuid: use for use in report.uses}
     rows: list[tuple[str, ...]] = [head]
     for id, device in enumerate(report.devices):
         rows.append(_row(id, device, uses.get(device.uuid, Use(device.uuid, 0, ())), found.token(device)))
     parts = [f"GPUs for tasks on {os.uname().nodename}:", *_table(rows)]
-    if lines := _links(report):
-        parts += ["", "Links (NV: how many of NVLink; else as nvidia-smi topo -m):", *lines]
+    word = found.vendor.link
+    if lines := _links(report, word):
+        parts += ["", f"Links ({word}: how many of {_LINKS[word]}; else as nvidia-smi topo -m):", *lines]
     return "\n".join(parts)
 
 
-def _why_none(report: Report) -> str:
+def _why_none(report: Report, vendor: Vendor) -> str:
     if report.error or report.problems:
         return ""
     if report.cards:
-        return f" The driver has {len(report.cards)}; CUDA_VISIBLE_DEVICES shows none of them to this process."
+        return f" The driver has {len(report.cards)}; {_words(vendor)} shows none of them to this process."
     if find_gpus() == "never":
         return " MPI_RUNTIME_FIND_GPUS=never: GPUs were not searched."
-    return " There is no sign of NVIDIA's driver. MPI_RUNTIME_FIND_GPUS=always looks without a sign."
+    return " There is no sign of a driver of NVIDIA, AMD or Intel. MPI_RUNTIME_FIND_GPUS=always looks without a sign."
+
+
+def _words(vendor: Vendor) -> str:
+    """Return the variables of which one hides the devices."""
+    names = [name for name in vendor.narrowed_by if name in environment()]
+    return " with ".join(names) or vendor.variable
 
 
 def _row(id: int, device: Device, use: Use, token: str) -> tuple[str, ...]:
@@ -107,7 +117,7 @@ def _process(pid: int) -> str:
     return f"{pid} ({name})" if name else str(pid)
 
 
-def _links(report: Report) -> list[str]:
+def _links(report: Report, word: str) -> list[str]:
     """Return the lines of a table of connections between devices; empty if none is known."""
     known = {(link.first, link.second): link for link in report.links}
     ids = {device.uuid: id for id, device in enumerate(report.devices)}
@@ -118,7 +128,9 @@ def _links(report: Report) -> list[str]:
         cells: list[str] = []
         for other in ids:
             link = known.get((one, other)) or known.get((other, one))
-            far = "-" if link is None else f"NV{link.nvlinks}" if link.nvlinks else _DISTANCES.get(link.distance, "?")
+            far = (
+                "-" if link is None else f"{word}{link.nvlinks}" if link.nvlinks else _DISTANCES.get(link.distance, "?")
+            )
             cells.append("X" if one == other else far)
         rows.append((str(ids[one]), *cells))
     return _table(rows)

@@ -1,4 +1,4 @@
-"""Names of accelerators for the option `accelerator_type`. Ray has constants for other makers too.
+"""Names of accelerators for the option `accelerator_type`. Ray has constants for further makers.
 
 `cluster_resources()` has the names of the job, after "accelerator_type:". They come from the names that the driver
 reports, so models that are not listed here have a name too.
@@ -19,3 +19,17 @@ NVIDIA_H100 = "H100"
 NVIDIA_H200 = "H200"
 NVIDIA_H20 = "H20"
 NVIDIA_B200 = "B200"
+AMD_INSTINCT_MI50 = "AMD-Instinct-MI50"
+AMD_INSTINCT_MI100 = "AMD-Instinct-MI100"
+AMD_INSTINCT_MI210 = "AMD-Instinct-MI210"
+AMD_INSTINCT_MI250 = "AMD-Instinct-MI250X-MI250"
+AMD_INSTINCT_MI250x = "AMD-Instinct-MI250X"
+AMD_INSTINCT_MI300A = "AMD-Instinct-MI300A"
+AMD_INSTINCT_MI300x = "AMD-Instinct-MI300X-OAM"
+AMD_INSTINCT_MI300x_HF = "AMD-Instinct-MI300X-HF"
+AMD_INSTINCT_MI308x = "AMD-Instinct-MI308X"
+AMD_INSTINCT_MI325x = "AMD-Instinct-MI325X-OAM"
+AMD_INSTINCT_MI350x = "AMD-Instinct-MI350X-OAM"
+AMD_INSTINCT_MI355x = "AMD-Instinct-MI355X-OAM"
+INTEL_MAX_1100 = "Intel-GPU-Max-1100"
+INTEL_MAX_1550 = "Intel-GPU-Max-1550"

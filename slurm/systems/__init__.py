@@ -2,6 +2,7 @@
 
 - `system.py`: what this package knows of each: `System`, and `Queue` where jobs can be submitted; `Allocation`
 - `variables.py`: reads the variables and files that they give to jobs
+- `devices.py`: the variables with the GPUs of a job
 - `slurm.py`: Slurm
 - `slurm_variables.py`: the allocation of a job of Slurm
 - `pbs.py`: OpenPBS, PBS Pro and Torque

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from mpi_runtime.slurm import nodelist
-from mpi_runtime.slurm.systems import variables
+from mpi_runtime.slurm.systems import devices, variables
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "lsf"
@@ -26,7 +26,7 @@ def allocation(env: Mapping[str, str]) -> Allocation:
         nodes=tuple(words[::2]),
         tasks=slots,
         cpus=slots,
-        gpus=variables.ids(env["CUDA_VISIBLE_DEVICES"]) if "CUDA_VISIBLE_DEVICES" in env else None,
+        gpus=devices.listed(env),
         array_task=index or None,  # 0: no array
     )
 

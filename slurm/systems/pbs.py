@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from mpi_runtime.slurm.systems import variables
+from mpi_runtime.slurm.systems import devices, variables
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "pbs"
@@ -24,7 +24,7 @@ def allocation(env: Mapping[str, str]) -> Allocation:
         nodes=tuple(tasks),
         tasks=tuple(tasks.values()),
         cpus=(cpus,) * len(tasks) if cpus else (),
-        gpus=variables.ids(env["CUDA_VISIBLE_DEVICES"]) if "CUDA_VISIBLE_DEVICES" in env else None,
+        gpus=devices.listed(env),
         array_task=variables.number(env.get("PBS_ARRAY_INDEX") or env.get("PBS_ARRAYID")),
     )
 

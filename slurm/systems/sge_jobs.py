@@ -16,6 +16,7 @@ from mpi_runtime.slurm import commands, exit_file
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.status import Status, task_numbers
+from mpi_runtime.slurm.systems import devices
 
 CURES = (
     ("unknown resource", "The resources there are: qconf -sc"),
@@ -30,7 +31,9 @@ _PAUSE_S = 1.0
 _LOOK_LIMIT_S = 10.0
 _OF_A_JOB = re.compile(
     r"(JOB_ID|JOB_NAME|JOB_SCRIPT|PE|PE_HOSTFILE|NSLOTS|NHOSTS|NQUEUES|QUEUE|REQUEST|REQNAME|RESTARTED|ENVIRONMENT|TMPDIR"
-    r"|TMP|ARC|SGE_(?!ROOT|CELL|QMASTER_PORT|EXECD_PORT|CLUSTER_NAME).*|PMIX?_.*|OMPI_COMM_WORLD_.*|CUDA_VISIBLE_DEVICES)"
+    r"|TMP|ARC|SGE_(?!ROOT|CELL|QMASTER_PORT|EXECD_PORT|CLUSTER_NAME).*|PMIX?_.*|OMPI_COMM_WORLD_.*|"
+    + "|".join(devices.OF_JOB)
+    + ")"
 )
 """Variables that Grid Engine and launchers set in jobs."""
 _RESCHEDULED, _TIMEOUT, _DELETED = 25, 37, 100

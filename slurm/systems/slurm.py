@@ -12,7 +12,7 @@ from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.request import Request
 from mpi_runtime.slurm.status import ENDED, Granted, Status
-from mpi_runtime.slurm.systems import slurm_variables, variables
+from mpi_runtime.slurm.systems import devices, slurm_variables, variables
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "slurm"
@@ -59,7 +59,7 @@ _SBATCH_NAMES = {
     "requeue": "no-requeue",
 }
 """Options whose variables for sbatch have other names."""
-_OF_A_JOB = re.compile("SLURM|PMI|PMIX_|OMPI_COMM_WORLD_|CUDA_VISIBLE_DEVICES|ROCR_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL")
+_OF_A_JOB = re.compile("|".join(("SLURM", "PMI", "PMIX_", "OMPI_COMM_WORLD_", *devices.ALL)))
 """Variables that Slurm and launchers set in jobs."""
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN")
 _SACCT = {
@@ -86,10 +86,12 @@ _CURES = (
 _GPUS = """\
 # The job has whole nodes. This shell sees all GPUs of its node. The launcher's steps on other nodes see all of them
 # (Slurm 24.11) or as many as were requested (22.05). No other job runs there: the same numbers are right on each node.
-if [ -n "$CUDA_VISIBLE_DEVICES" ]; then
-    export CUDA_VISIBLE_DEVICES=$(cut -d, -f-{number} <<<"$CUDA_VISIBLE_DEVICES") SLURM_GPUS_ON_NODE={number}
-    export OMPI_MCA_mca_base_env_list="$OMPI_MCA_mca_base_env_list;CUDA_VISIBLE_DEVICES;SLURM_GPUS_ON_NODE"
-fi"""
+for name in {names}; do
+    if [ -n "${{!name}}" ]; then
+        export $name=$(cut -d, -f-{number} <<<"${{!name}}") SLURM_GPUS_ON_NODE={number}
+        export OMPI_MCA_mca_base_env_list="$OMPI_MCA_mca_base_env_list;$name;SLURM_GPUS_ON_NODE"
+    fi
+done"""
 _AGAIN = """\
 if scontrol show job "$SLURM_JOB_ID" 2>/dev/null | grep -q "PreemptTime=[0-9]"; then
     requeue  # a preemption ends the launcher before the job: without this the job would fail
@@ -150,7 +152,7 @@ def output(request: Request, name: str) -> str:
 def before(request: Request) -> list[str]:
     """Show each node as many GPUs as were requested, if the job has whole nodes."""
     number = request.cpus_per_node is None and re.search(r"\d+$", str(request.gpus_per_node))
-    return [_GPUS.format(number=number[0])] if number else []
+    return [_GPUS.format(number=number[0], names=" ".join(devices.OF_JOB))] if number else []
 
 
 def after(request: Request) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from mpi_runtime.slurm import nodelist
-from mpi_runtime.slurm.systems import variables
+from mpi_runtime.slurm.systems import devices, variables
 from mpi_runtime.slurm.systems.system import Allocation
 
 _STEPS_MAX = 1 << 31
@@ -52,7 +52,7 @@ def is_in_step(env: Mapping[str, str]) -> bool:
 
 def _gpus(env: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the GPUs of the process, else of its step. Those of the job are right only on the batch script's node."""
-    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
+    for name in (*devices.OF_JOB, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"):
         if name == "SLURM_JOB_GPUS" and env.get("SLURM_NODEID", "0") != "0":
             continue
         if name in env:

@@ -120,7 +120,7 @@ def _known() -> list[str]:
 
 def shown() -> list[str]:
     """The devices that this process can use, as CUDA reads the variable."""
-    known, value = _known(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    known, value = _known(), os.environ.get(os.environ.get("FAKE_CUDA_VARIABLE", "CUDA_VISIBLE_DEVICES"))
     if value is None:
         return known if "FAKE_CUDA_DEVICES" in os.environ else []
     found: list[str] = []

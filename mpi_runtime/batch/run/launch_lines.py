@@ -22,7 +22,6 @@ SLURM, OPEN_MPI, HYDRA, INTEL = "srun", "Open MPI", "hydra", "Intel MPI"
 VERSION_LIMIT_S = 20.0
 _BINDING = "binding_policy"
 """How the name of the setting ends by which ranks are not bound. It holds for other hosts too."""
-DEVICES = "CUDA_VISIBLE_DEVICES"
 _EVERYWHERE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 """Variables that ranks on all hosts get. Open MPI's mpirun hands on few by itself."""
 
@@ -34,8 +33,8 @@ class Where(msgspec.Struct, array_like=True, frozen=True):
     """The name of its host, as `gethostname` returns it."""
     node: str
     """The name by which launchers know the host."""
-    devices: str | None
-    """The GPUs of its command on this host; None: nothing restricts it."""
+    devices: Mapping[str, str]
+    """The variables that show its command its GPUs on this host; empty: nothing restricts it."""
 
 
 class LaunchProblemError(Exception):
@@ -119,6 +118,9 @@ def _options(program: Command, kind: str, ranks: int, hostfile: str, nodes: Sequ
 
 def _devices(places: Sequence[Where]) -> str:
     """The beginning of a line: each host has its own devices."""
-    own = {one.host: one.devices for one in places if one.devices is not None}
-    cases = "".join(f"{shlex.quote(host)}) {DEVICES}={shlex.quote(text)};; " for host, text in own.items())
-    return f'case "$(uname -n)" in {cases}esac; export {DEVICES}\n' if own else ""
+    cases = ""
+    for host, shown in {one.host: one.devices for one in places if one.devices}.items():
+        cases += (
+            f"{shlex.quote(host)}) export {' '.join(f'{name}={shlex.quote(text)}' for name, text in shown.items())};; "
+        )
+    return f'case "$(uname -n)" in {cases}esac\n' if cases else ""

@@ -26,9 +26,21 @@ import msgspec
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.text import SELF
-from mpi_runtime.batch.run.launch_lines import DEVICES, LaunchProblemError, Where, environment_of, line_of
+from mpi_runtime.batch.run.launch_lines import LaunchProblemError, Where, environment_of, line_of
 from mpi_runtime.batch.run.program import Ending, not_started, open_outputs, run_program
-from mpi_runtime.extend import NAME, PMI1, PMIX, VARIABLE, AgentLostError, Status, abort_s, children, kill_group, member
+from mpi_runtime.extend import (
+    NAME,
+    PMI1,
+    PMIX,
+    SHOWN_BY,
+    VARIABLE,
+    AgentLostError,
+    Status,
+    abort_s,
+    children,
+    kill_group,
+    member,
+)
 
 HOLD_S = 0.1
 """Lines that arrive within this time are written in the order of their ranks."""
@@ -156,7 +168,8 @@ class Rank:
         """Have the launcher of a command start its ranks, on rank 0; on others wait. All return the same end."""
         self._member.must_end = True  # the agents kill what a launcher leaves when the gang has ended
         self.line.launch()
-        own = Where(self.host, env.get("SLURMD_NODENAME", self.host), env.get(DEVICES))
+        shown = {name: env[name] for name in SHOWN_BY if name in env}
+        own = Where(self.host, env.get("SLURMD_NODENAME", self.host), shown)
         parts = self.line.meet(msgspec.msgpack.encode(own))
         places = [msgspec.msgpack.decode(part, type=Where) for part in parts]
         ending = self._run_launcher(program, env, is_own, places) if self.number == 0 else None

@@ -10,7 +10,7 @@ The agent obeys the scheduler and decides nothing. It never decodes what clients
 - `gangs.py`: forks members of gangs when their start service is ready, and removes their files
 - `extents.py`: extents of the arena by client, and requests that wait for room
 - `spills.py`: writes values to the spill file and reads them back
-- `gpus.py`: finds the GPUs of this rank with a helper process; CUDA_VISIBLE_DEVICES of executors
+- `gpus.py`: finds the GPUs of this rank with a helper process; the variables that show them to executors
 - `output_lines.py`: reads the output of executors and forwards whole lines
 - `memory.py`: reports when the memory of the host is nearly full
 - `measuring.py`: what is used of the host, of its GPUs and by executors, while somebody looks

@@ -281,8 +281,9 @@ class NodeAgent:
         if self._meter is None:
             from mpi_runtime.core.agent.measuring import Meter  # not at the top: nobody looks at most jobs
 
-            uuids = [device.uuid for device in self.gpus.report.devices]
-            self._meter = Meter(self.rank, self.poller, uuids, self._path)
+            found = self.gpus.report
+            uuids = [device.uuid for device in found.devices]
+            self._meter = Meter(self.rank, self.poller, found.vendor, uuids, self._path)
         self.report(self._meter.measure(message.host, self._pids()))
 
     def _read_stack(self, message: StackWanted) -> None:

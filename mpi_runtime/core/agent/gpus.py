@@ -16,12 +16,13 @@ import msgspec
 
 from mpi_runtime import config as configuration
 from mpi_runtime.core.host.spawn import start_helper, wait_for_end
-from mpi_runtime.gpu.device import STATED, VISIBLE, Device, Report
+from mpi_runtime.gpu.device import STATED, Device, Report
 
 if TYPE_CHECKING:
     import subprocess
 
-    from mpi_runtime.gpu.visibility import Visible
+    from mpi_runtime.gpu.device import Visible
+    from mpi_runtime.gpu.vendor import Vendor
 
 PART_OF_START = 0.75
 """The driver may take this part of `start_timeout_s` (45 of 60 s). After that the job starts without GPUs. Without
@@ -39,16 +40,16 @@ class Finder:
         """Start the helper, if there seems to be a driver. `path` is its module path."""
         self._process: subprocess.Popen[bytes] | None = None
         self._started_s = time.monotonic()
-        wish = configuration.find_gpus()
+        wish, root = configuration.find_gpus(), configuration.machine_root()
         if wish == "never":
             return
         if wish == "auto":
-            from mpi_runtime.gpu.nvidia import has_signs
+            from mpi_runtime.gpu.vendor import vendors_with_signs
 
-            if not has_signs():
+            if not vendors_with_signs(root):
                 return
         self._answer, theirs = os.pipe()
-        code = f"from mpi_runtime.gpu.nvidia import main; main({theirs})"
+        code = f"from mpi_runtime.gpu.finding import main; main({theirs}, {wish!r}, {root!r})"
         self._process = start_helper(code, [theirs], path)
         os.close(theirs)
 
@@ -59,11 +60,18 @@ class Finder:
         data, is_late = self._read(self._started_s + limit_s)
         code = self.end(kill=is_late)
         if is_late:
-            return Report(error=f"NVML did not answer within {limit_s:g} s{_LATE}")
+            return Report(error=f"{self._asked()} did not answer within {limit_s:g} s{_LATE}")
         try:
             return msgspec.msgpack.decode(data, type=Report)
         except msgspec.DecodeError:
-            return Report(error=f"the process that asked NVML ended with {code} and no answer")
+            return Report(error=f"the process that asked {self._asked()} ended with {code} and no answer")
+
+    def _asked(self) -> str:
+        """Name what was asked, for messages: drivers of other vendors have no library that is asked."""
+        from mpi_runtime.gpu.vendor import NVIDIA, vendors_with_signs
+
+        keys = vendors_with_signs(configuration.machine_root())
+        return "the driver" if keys and NVIDIA.key not in keys else "NVML"
 
     def _read(self, deadline_s: float) -> tuple[bytes, bool]:
         """Return all that the helper writes, and whether it took too long."""
@@ -95,6 +103,7 @@ class Gpus:
         `stated`: the number of GPUs given to `init()`; None: none was given. `launcher`: its kind.
         """
         self._tokens: dict[str, str] = {}
+        self._more: Mapping[str, str] = {}
         self._known: dict[str, Device] = {}
         self.report = Report()
         if finder is not None and stated == 0:
@@ -119,7 +128,7 @@ class Gpus:
         self.report.problems += [problem for problem in problems if problem]
         reserve = configuration.gpu_reserve()
         self.report.devices = [msgspec.structs.replace(device, reserve=reserve) for device in found.devices]
-        self._tokens = found.tokens
+        self._tokens, self._more = found.tokens, found.more
         self._known = {device.uuid: device for device in self.report.devices}
 
     @property
@@ -128,31 +137,38 @@ class Gpus:
         return 0 if self.report.cards or self.report.devices or self.report.error else self._stated
 
     @property
+    def vendor(self) -> Vendor:
+        """The vendor of the GPUs; if none was found, the one that was wished for, or whose variables tasks get."""
+        from mpi_runtime.gpu.vendor import vendor
+
+        return vendor(self.report.vendor or configuration.find_gpus())
+
+    @property
     def limit(self) -> str:
-        """A message, if CUDA_VISIBLE_DEVICES hides devices that the stated number needs; else empty."""
-        value, count = configuration.environment().get(VISIBLE), len(self.report.devices)
-        if value is None or count >= min(self._stated, len(self.report.cards)):
+        """A message, if variables hide devices that the stated number needs; else empty."""
+        from mpi_runtime.gpu.visibility import restrictions
+
+        count = len(self.report.devices)
+        set_to = restrictions(self.report, configuration.environment())
+        if not set_to or count >= min(self._stated, len(self.report.cards)):
             return ""
-        return f"{VISIBLE}={value} leaves {count} of its {len(self.report.cards)} GPUs"
+        return f"{set_to} leaves {count} of its {len(self.report.cards)} GPUs"
 
     def devices(self, uuids: Sequence[str]) -> list[Device]:
         """Return the devices with these UUIDs. Stated devices, which were not found, have no details."""
         return [self._known.get(uuid, Device(uuid, "stated, not found")) for uuid in uuids]
 
     def token(self, device: Device) -> str:
-        """Return the name that a device has in CUDA_VISIBLE_DEVICES. It must be one that was found."""
+        """Return the name that a device has in its vendor's variable. It must be one that was found."""
         return self._tokens[device.uuid]
 
     def variables(self, uuids: Sequence[str]) -> Mapping[str, str]:
         """Return the environment variables that show an executor these devices and no others."""
-        from mpi_runtime.gpu import nvidia
+        from mpi_runtime.gpu.vendor import variables
 
-        if not uuids:
-            return nvidia.variables([], False)
-        if uuids[0].startswith(STATED):
-            from mpi_runtime.gpu import visibility
+        if uuids and uuids[0].startswith(STATED):
+            from mpi_runtime.gpu.visibility import stated_tokens
 
-            tokens = visibility.stated_tokens(configuration.environment(), self._stated)
-            return nvidia.variables([tokens[int(uuid.removeprefix(STATED))] for uuid in uuids], False)
-        tokens = [self._tokens[uuid] for uuid in uuids]
-        return nvidia.variables(tokens, any(token.isdecimal() for token in tokens))
+            tokens = stated_tokens(self.vendor, configuration.environment(), self._stated)
+            return {self.vendor.variable: ",".join(tokens[int(uuid.removeprefix(STATED))] for uuid in uuids)}
+        return variables(self.vendor, [self._tokens[uuid] for uuid in uuids], self._more)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from mpi_runtime import config as configuration
 from mpi_runtime.core.host.machine import read
 from mpi_runtime.core.host.memory_usage import Memory
 from mpi_runtime.core.host.spawn import start_helper, wait_for_end
@@ -29,13 +30,13 @@ OLD_S = 60.0
 class Meter:
     """Measures the host of one rank."""
 
-    def __init__(self, rank: int, poller: Poller, uuids: Sequence[str], path: Sequence[str]) -> None:
-        """`uuids`: of the GPUs that the job may use here. `path`: of modules, for the helper."""
+    def __init__(self, rank: int, poller: Poller, vendor: str, uuids: Sequence[str], path: Sequence[str]) -> None:
+        """`vendor`: the key of that of the GPUs that the job may use here. `path`: of modules, for the helper."""
         self._rank = rank
         self._memory = Memory()
         self._ticks = (0, 0)
         self._looked_s = 0.0
-        self._gpus = GpuMeter(poller, uuids, path) if uuids else None
+        self._gpus = GpuMeter(poller, vendor, uuids, path) if uuids else None
 
     def measure(self, host: bool, pids: Sequence[int]) -> Measured:
         """Return what is used now by these executors, and, if asked, on the host."""
@@ -52,17 +53,18 @@ class Meter:
         return HostUse(cpu, use.used, use.limit, self._gpus.last() if self._gpus is not None else [])
 
     def close(self) -> None:
-        """End the helper that asks NVML, if there are GPUs."""
+        """End the helper that asks the driver, if there are GPUs."""
         if self._gpus is not None:
             self._gpus.end()
 
 
 class GpuMeter:
-    """The helper that asks NVML, which may hang: its last answer counts, and nobody waits for the next one."""
+    """The helper that asks the driver, which may hang: its last answer counts, and nobody waits for the next one."""
 
-    def __init__(self, poller: Poller, uuids: Sequence[str], path: Sequence[str]) -> None:
+    def __init__(self, poller: Poller, vendor: str, uuids: Sequence[str], path: Sequence[str]) -> None:
         """Measure these GPUs. The helper starts with the first question."""
         self._poller = poller
+        self._vendor = vendor
         self._uuids = list(uuids)
         self._path = path
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,9 +85,8 @@ class GpuMeter:
     def _start(self) -> None:
         theirs, self._questions = os.pipe()
         self._answers, also_theirs = os.pipe()
-        code = (
-            f"from mpi_runtime.gpu.nvidia import measure_often; measure_often({theirs}, {also_theirs}, {self._uuids})"
-        )
+        arguments = (theirs, also_theirs, self._vendor, self._uuids, configuration.machine_root())
+        code = f"from mpi_runtime.gpu.finding import measure_often; measure_often(*{arguments!r})"
         self._process = start_helper(code, [theirs, also_theirs], self._path)
         os.close(theirs)
         os.close(also_theirs)

@@ -212,7 +212,7 @@ def get_runtime_context() -> RuntimeContext:
 def get_gpu_ids() -> list[int]:
     """The ids of the GPUs that the running task or actor holds, as integers; empty in the driver.
 
-    The same GPUs are in `CUDA_VISIBLE_DEVICES`.
+    The same GPUs are in the variable of their vendor (docs/gpus.md).
     """
     client = current.client_or_none()
     return list(client.executor.gpu_ids) if client is not None and client.executor is not None else []

@@ -201,8 +201,11 @@ def _start(outer: Client) -> Session:
     if head is None or not is_warm:
         variables = {name: text for name, text in configuration.environment().items() if name not in _OF_HOST}
         variables[own_scheduler_mark.CALL_OF] = str(os.getpid())
+        wish = configuration.find_gpus()
         if not spec.asks.gpu:
             variables[configuration.FIND_GPUS] = "never"
+        elif wish not in ("auto", "always", "never"):
+            variables[configuration.FIND_GPUS] = wish  # of this vendor
         head = HeadHandle(Launch(INSIDE), variables, _end_executor)
     inside = Inherited(
         outer.inherited.namespace, own_scheduler_mark.inside(outer.inherited.environment, executor.gpu_ids)

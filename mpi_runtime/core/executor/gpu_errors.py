@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from mpi_runtime import config as configuration
 from mpi_runtime import errors
-from mpi_runtime.gpu.device import MIB, NODE, STATED, UNIT, VISIBLE, Device
+from mpi_runtime.gpu.device import MIB, NODE, STATED, UNIT, Device
 from mpi_runtime.scheduler.protocol.entries import GpuEntry
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ class Granted(NamedTuple):
 
     gpu_ids: Sequence[int]
     devices: Sequence[Device]
-    shown: str
-    """The value of CUDA_VISIBLE_DEVICES for them."""
+    shown: Mapping[str, str]
+    """The variables that show them to this process."""
     units: int
     """Units of each device that are granted to the running call or the actor."""
     memory: int
@@ -57,9 +57,10 @@ def hold(devices: Sequence[Device], asked: Request) -> None:
 
 
 def _shows_ours(granted: Granted) -> bool:
-    """Whether CUDA sees the devices that were found and granted. The user may have stated others."""
+    """Whether this process is shown the devices that were found and granted. The user may have stated others."""
     is_stated = bool(granted.devices) and granted.devices[0].uuid.startswith(STATED)
-    return not is_stated and configuration.environment().get(VISIBLE) == granted.shown
+    now = configuration.environment()
+    return not is_stated and all(now.get(name) == text for name, text in granted.shown.items())
 
 
 def note(error: BaseException, granted: Granted, in_use: Callable[[], list[GpuEntry]]) -> str:

@@ -25,7 +25,6 @@ from mpi_runtime.core.executor.gpu_errors import Granted
 from mpi_runtime.core.objects import serialize
 from mpi_runtime.errors import frames as tracebacks
 from mpi_runtime.errors import remote as remote_errors
-from mpi_runtime.gpu.device import VISIBLE
 from mpi_runtime.scheduler.protocol import events
 from mpi_runtime.scheduler.protocol.entries import GpuEntry
 from mpi_runtime.scheduler.protocol.events import (
@@ -68,9 +67,7 @@ class Results:
         self._cancels = cancels
         self._code = code
         self._rank = setup.rank
-        self.granted = Granted(
-            request.gpu_ids, request.devices, request.variables.get(VISIBLE, ""), 0, 0, setup.hostname
-        )
+        self.granted = Granted(request.gpu_ids, request.devices, request.variables, 0, 0, setup.hostname)
         """Its GPUs, and how much of each the running call or the actor has been granted."""
         self.actor_id = b""
         self.title = ""

@@ -134,20 +134,25 @@ def is_fault_tolerant() -> bool:
 
 
 def take_own_gpus(launcher: str) -> None:
-    """Set CUDA_VISIBLE_DEVICES to this node's own GPUs in a Slurm job that MPICH's mpirun started.
+    """Set the variables of GPUs to this node's own in a Slurm job that MPICH's mpirun started.
 
     MPICH's mpirun copies the variables of the batch script's node to the ranks of all nodes. On another node the
     numbers of GPUs may belong to other jobs. Its own process on this node, our parent, has the right ones from Slurm.
     Nothing is done for other kinds of launchers (`launch.py`) than "mpich".
     """
-    name = "CUDA_VISIBLE_DEVICES"
     env = environment()
-    if launcher != "mpich" or name not in env or env[name] != env.get("SLURM_JOB_GPUS"):
-        return  # the user or a script has set the list on purpose
+    if launcher != "mpich" or "SLURM_JOB_GPUS" not in env:
+        return
+    from mpi_runtime.gpu.vendor import VENDORS  # not at the top: few jobs need it
+
+    # Other lists the user or a script has set on purpose.
+    names = {one.of_batch for one in VENDORS if env.get(one.of_batch) == env["SLURM_JOB_GPUS"]}
+    if not names:
+        return
     with contextlib.suppress(OSError), open(f"/proc/{os.getppid()}/environ") as file:
         parent = dict(line.partition("=")[::2] for line in file.read().split("\0"))
-        if "SLURM_STEP_ID" in parent and name in parent:
-            os.environ[name] = parent[name]
+        if "SLURM_STEP_ID" in parent:
+            os.environ.update({name: parent[name] for name in names if name in parent})
 
 
 _taken = -1

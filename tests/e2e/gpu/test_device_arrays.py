@@ -12,6 +12,7 @@ import pytest
 from benchmarks.gpu_copies import verdict
 from tests.fake_cuda import memory
 from tests.fake_nvml.machines import a100x4, h100x8, shown, shown_on_hosts
+from tests.fake_sys import trees
 from tests.helpers import ROOT, Completed, run_program
 from tests.hosts.lab import Lab
 
@@ -141,6 +142,39 @@ assert ray.get(ray.put([1, np.ones(3)]), device="cpu")[1].sum() == 3, "other val
     (line,) = done.stderr.splitlines()
     assert line.startswith("mpi_runtime: the driver reads a cupy array on ")
     assert 'get(ref, device="gpu") returns it on a GPU' in line
+
+
+def test_tensors_of_a_torch_for_intel(tmp_path: Path) -> None:
+    """Which knows devices by another name, and has nothing of torch.cuda."""
+    source = (
+        BEGIN.replace('device="cuda"', 'device="xpu"')
+        + """
+ray.init(num_cpus=4)
+for n in SIZES:
+    ref = make.remote(n, "torch")
+    assert ray.get(total.remote(ref, "torch")) == np.arange(n).sum()
+    assert np.array_equal(ray.get(ref, device="cpu"), np.arange(n))
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def where(x):
+    return x.is_cuda, x.is_xpu, x.device.type, ray.get_gpus()[0].types[-1], os.environ["ZE_AFFINITY_MASK"]
+
+assert ray.get(where.remote(make.remote(7, "torch"))) == (False, True, "xpu", "Max-1100", "0")
+
+@ray.remote(num_cpus=0, num_gpus=0.25)
+def limited():
+    import torch
+    torch.xpu.init()
+    return dict(memory._State.limits)
+
+assert ray.get(limited.remote()) == {0: 48 * 2**28 - 512 * 2**20}
+print("done")
+"""
+    )
+    env = pretended() | trees.shown(tmp_path / "machine", trees.max1100())
+    more = {"FAKE_TORCH_KIND": "xpu", "FAKE_CUDA_VARIABLE": "ZE_AFFINITY_MASK", "FAKE_NVML_MACHINE": ""}
+    sizes = {"FAKE_CUDA_DEVICES": "4", "FAKE_CUDA_MEMORY": str(48 * trees.GIB)}
+    assert run_program(source, env={**env, **more, **sizes}).expect(0).stdout == "done\n"
 
 
 ON_ANY_CARD = """
@@ -417,7 +451,7 @@ torch.cuda.is_available = lambda: True
 empty = torch.empty
 torch.empty = lambda *args, device=None, pin_memory=False, **more: empty(*args, **more)
 torch.Tensor.is_cuda = True
-torch.Tensor.device = types.SimpleNamespace(index=0)
+torch.Tensor.device = types.SimpleNamespace(type="cuda", index=0)
 
 def sent(tensor, *read):
     serialized = serialize.dumps([tensor])

@@ -11,8 +11,14 @@ import pytest
 
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.run.launch_lines import LaunchProblemError, Where, environment_of, line_of
+from mpi_runtime.gpu.vendor import SHOWN_BY
 
-PLACES = [Where("a.site", "a", "0,1"), Where("a.site", "a", "0,1"), Where("b.site", "b", "2")]
+SHOWN = "CUDA_VISIBLE_DEVICES"
+PLACES = [
+    Where("a.site", "a", {SHOWN: "0,1"}),
+    Where("a.site", "a", {SHOWN: "0,1"}),
+    Where("b.site", "b", {SHOWN: "2"}),
+]
 
 
 def line(place: Path, launcher: str, says: str = "", places: list[Where] = PLACES, **options: float) -> list[str]:
@@ -54,13 +60,14 @@ def test_a_launcher_that_is_not_known_or_not_there(tmp_path: Path) -> None:
     assert line_of(Command(text="x {a}", launcher="self"), PLACES, "/hosts", {}, "_TAG") == "x {a}"
 
 
+@pytest.mark.parametrize("name", SHOWN_BY)
 @pytest.mark.parametrize("devices", ["3", "", None])
-def test_each_host_has_its_own_devices(devices: str | None, tmp_path: Path) -> None:
+def test_each_host_has_its_own_devices(name: str, devices: str | None, tmp_path: Path) -> None:
     here = subprocess.run(["uname", "-n"], capture_output=True, text=True, check=True).stdout.strip()
-    places = [Where("elsewhere", "e", "7"), Where(here, here, devices)]
+    places = [Where("elsewhere", "e", {name: "7"}), Where(here, here, {} if devices is None else {name: devices})]
     (tmp_path / "mpiexec").write_text('#!/bin/sh\n[ $1 = --version ] && echo HYDRA && exit\nshift 4; exec "$@"\n')
     (tmp_path / "mpiexec").chmod(0o755)
-    made = Command(text='echo "${CUDA_VISIBLE_DEVICES-none}"', launcher="mpiexec")
+    made = Command(text=f'echo "${{{name}-none}}"', launcher="mpiexec")
     text = line_of(made, places, "/hosts", {"PATH": f"{tmp_path}:/usr/bin:/bin", "_TAG": "x"}, "_TAG")
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run(["sh", "-c", text], env=env, capture_output=True, text=True, check=True)

@@ -48,6 +48,20 @@ def test_libraries_that_are_imported_later_are_told_then(libraries: None) -> Non
     assert (cupy.told[-1], torch.told[-1], environment) == (0, (1.0, 0), {}), "nothing holds them any more"
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_torch_for_intel_has_its_limit_on_xpu(libraries: None, tmp_path: Path, is_compiled: bool) -> None:
+    """Other builds have `torch.xpu` as well, and no use for it."""
+    with (tmp_path / "torch.py").open("a") as file:
+        file.write(f"class xpu(cuda):\n    _is_compiled = staticmethod(lambda: {is_compiled})\n")
+        file.write("cuda = None\n" if is_compiled else "xpu._lazy_call = None\n")
+    environment: dict[str, str] = {}
+    caps.set_cap(25, 100, environment)
+    import torch
+
+    caps.set_cap(0, 100, environment)
+    assert torch.told == [(0.25, 0), (1.0, 0)]
+
+
 def test_who_was_never_held_is_left_alone(libraries: None) -> None:
     before = list(sys.meta_path)
     environment = {"A": "b"}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.gpu import nvidia
+from mpi_runtime.gpu import nvidia, vendor
 from mpi_runtime.gpu.device import MIB, Device, Report
-from mpi_runtime.gpu.nvidia import types_of, variables
+from mpi_runtime.gpu.nvidia import types_of
 from mpi_runtime.gpu.topology import pair_weight
 from mpi_runtime.gpu.visibility import not_told, stated_tokens, trap, visible
 from tests.fake_nvml import machines
@@ -111,10 +111,10 @@ def test_without_pynvml_nothing_is_found_and_nothing_said(monkeypatch: pytest.Mo
 
 
 def test_signs_of_a_driver(tmp_path: Any) -> None:
-    assert not nvidia.has_signs(f"{tmp_path}/")
+    assert vendor.vendors_with_signs(f"{tmp_path}/") == []
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "nvidiactl").touch()
-    assert nvidia.has_signs(f"{tmp_path}/")
+    assert vendor.vendors_with_signs(f"{tmp_path}/") == ["nvidia"]
 
 
 @pytest.mark.parametrize(("name", "gigabytes", "types"), [
@@ -243,16 +243,16 @@ def test_numbers_of_different_models_are_not_guessed(pynvml: ModuleType) -> None
 
 
 def test_variables_for_executors() -> None:
-    assert variables([], False) == {"CUDA_VISIBLE_DEVICES": ""}
-    assert variables(["GPU-a", "GPU-b"], False) == {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
-    assert variables(["2"], True) == {"CUDA_VISIBLE_DEVICES": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert vendor.variables(vendor.NVIDIA, []) == {"CUDA_VISIBLE_DEVICES": ""}
+    assert vendor.variables(vendor.NVIDIA, ["GPU-a", "GPU-b"]) == {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}
+    assert vendor.variables(vendor.NVIDIA, ["2"]) == {"CUDA_VISIBLE_DEVICES": "2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @pytest.mark.parametrize(
     ("value", "tokens"), [(None, ["0", "1"]), ("4,7", ["4", "7"]), ("4,7,9", ["4", "7"]), ("4", ["0", "1"])]
 )
 def test_stated_devices_have_the_names_that_the_user_gave(value: str | None, tokens: list[str]) -> None:
-    assert stated_tokens({} if value is None else {"CUDA_VISIBLE_DEVICES": value}, 2) == tokens
+    assert stated_tokens(vendor.NVIDIA, {} if value is None else {"CUDA_VISIBLE_DEVICES": value}, 2) == tokens
 
 
 def test_slurm_gives_gpus_to_tasks_that_mpirun_does_not_start() -> None:

@@ -51,12 +51,28 @@ DEAD: list[tuple[Exception, int, str]] = [
     (cupy(806, "cudaErrorMpsRpcFailure: ..."), 806, NOBODY),
     (cupy(911, "cudaErrorExternalDevice: ..."), 911, NOBODY),
 ]  # fmt: skip
+OF_OTHERS: list[tuple[Exception, Fault]] = [
+    (RuntimeError("HIP error: an illegal memory access was encountered"),
+     Fault("hipErrorIllegalAddress", PROGRAM, 700)),
+    (raised("torch", "AcceleratorError", "HIP error: unspecified launch failure"),
+     Fault("hipErrorLaunchFailure", PROGRAM, 719)),
+    (cupy(714, "hipErrorUnknown: 714"), Fault("cudaErrorHardwareStackError", PROGRAM, 714)),
+    (cupy(214, "hipErrorECCNotCorrectable: ..."), Fault("hipErrorECCNotCorrectable", DEVICE, 214)),
+    (RuntimeError("HIP error: device-side assert triggered"), Fault("hipErrorAssert", PROGRAM, 710)),
+    (RuntimeError("HIP error: unknown error"), Fault("hipErrorUnknown", DEVICE, 999)),
+    (RuntimeError("No HIP GPUs are available"), Fault("cudaErrorNoDevice", DEVICE, 100)),
+    (RuntimeError("level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)"),
+     Fault("UR_RESULT_ERROR_DEVICE_LOST", PROGRAM)),
+]  # fmt: skip
+"""HIP has CUDA's numbers and texts, and other names."""
 ALIVE: list[Exception] = [
     cupy(1, "cudaErrorInvalidValue: invalid argument"),
     cupy(400, "cudaErrorInvalidResourceHandle: invalid resource handle"),
     cupy(2, "cudaErrorMemoryAllocation: out of memory"),
     RuntimeError("an illegal memory access was encountered"),
     RuntimeError("CUDA error: invalid device ordinal"),
+    RuntimeError("HIP error: invalid device ordinal"),
+    ValueError("UR_RESULT_ERROR_DEVICE_LOST"),
     ValueError("CUDA error: an illegal memory access was encountered"),
     raised("requests", "HTTPError", "700", code=700, status=700),
     raised("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 8.00 GiB"),
@@ -66,6 +82,10 @@ FULL: list[Exception] = [
     raised("torch", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 8.00 GiB"),
     raised("torch.cuda", "OutOfMemoryError", "CUDA out of memory. Tried to allocate 8.00 GiB"),
     RuntimeError("CUDA error: out of memory"),
+    RuntimeError("HIP error: out of memory"),
+    RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB (GPU 0; 63.98 GiB total capacity)"),
+    raised("torch", "OutOfMemoryError", "XPU out of memory. Tried to allocate 192.00 MiB."),
+    RuntimeError("level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)"),
     RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 39.59 GiB total capacity)"),
     cupy(2, "cudaErrorMemoryAllocation: out of memory"),
     raised("jaxlib.xla_extension", "XlaRuntimeError", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate"),
@@ -75,6 +95,12 @@ FULL: list[Exception] = [
 @pytest.mark.parametrize(("error", "number", "blame"), DEAD, ids=lambda value: str(value)[:40])
 def test_after_these_a_process_can_use_no_gpu(error: Exception, number: int, blame: str) -> None:
     assert fault(error) == Fault(FAULTS[number][0], blame, number)
+    assert not is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(("error", "expected"), OF_OTHERS, ids=lambda value: str(value)[:40])
+def test_errors_of_other_vendors(error: Exception, expected: Fault) -> None:
+    assert fault(error) == expected
     assert not is_out_of_memory(error)
 
 
@@ -127,6 +153,8 @@ def test_what_was_said_while_an_argument_was_read_tells_it_too() -> None:
 @pytest.mark.parametrize("error", [
     cupy(35, "cudaErrorInsufficientDriver: ..."), cupy(100, "cudaErrorNoDevice: ..."),
     RuntimeError("No CUDA GPUs are available"), RuntimeError("Found no NVIDIA driver on your system."),
+    RuntimeError("No HIP GPUs are available"), RuntimeError("No XPU devices are available."),
+    cupy(100, "hipErrorNoDevice: no ROCm-capable device is detected"),
 ], ids=str)  # fmt: skip
 def test_that_there_is_no_device_is_another_matter_than_that_one_fails(error: Exception) -> None:
     assert is_absent(error)

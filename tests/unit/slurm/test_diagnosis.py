@@ -170,7 +170,7 @@ def test_what_init_says_of_cpus_and_gpus_that_are_not_used() -> None:
         ({"MPI_RUNTIME_FIND_GPUS": "never"}, "unset MPI_RUNTIME_FIND_GPUS"),
         ({"SLURM_GPUS_PER_TASK": "1", "CUDA_VISIBLE_DEVICES": "0"}, "request --gpus-per-node in place of"),
         ({"CUDA_VISIBLE_DEVICES": ""}, "unset CUDA_VISIBLE_DEVICES, which is ''"),
-        ({}, "see whether nvidia-smi lists them"),
+        ({}, "see whether nvidia-smi, rocm-smi or xpu-smi lists them"),
     ):
         assert f"GPUs (fix: {cure}" in said("openmpi", 2, {"n1": (4, 0), "n2": (4, 0)}, {**each, **more})
     assert said("openmpi", 2, {"n1": (4, None), "n2": (4, None)}, each) == "", "nobody has looked"
@@ -202,4 +202,7 @@ def test_gpus_that_the_launcher_hides_or_makes_up() -> None:
     assert found.what == "on n1 no rank that runs calls is shown GPUs 1, though the job has them"
     assert "--gpus-per-node" in found.cure
     (found,) = diagnose("openmpi", [seen(0, "n1", gpus=()), seen(1, "n1", gpus=()), RIGHT[2]], JOB, NODES)
-    assert found.cure == "unset CUDA_VISIBLE_DEVICES if the job script sets it: it is empty"
+    assert found.cure == (
+        "unset that of CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK which is empty, if the job "
+        "script sets it"
+    )

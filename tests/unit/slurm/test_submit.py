@@ -21,6 +21,8 @@ from mpi_runtime.errors import LaunchError
 from mpi_runtime.slurm import following, jobs, profiles, script
 from mpi_runtime.slurm.commands import SlurmError, call, explain
 from mpi_runtime.slurm.script import Request
+from mpi_runtime.slurm.systems import devices
+from mpi_runtime.slurm.systems import slurm as slurm_system
 
 PROGRAM = ("dir/my app.py", "--size", "3 4")
 
@@ -587,3 +589,15 @@ def test_the_end_of_the_program_ends_a_pause(
     job: Any = SimpleNamespace(output=str(tmp_path / "my_app-5.out"), program_exit_code=None)
     assert following._rest(2.0, [job]) == ends_early
     assert clock == [following.POLL_S[0]] if ends_early else clock[0] >= 2.0
+
+
+@pytest.mark.parametrize("name", devices.OF_JOB)
+def test_a_script_on_whole_nodes_keeps_as_many_gpus_as_were_requested(name: str) -> None:
+    """By whichever variable Slurm lists them."""
+    (text,) = slurm_system.before(Request(gpus_per_node="a100:2"))
+    env = {"PATH": os.environ["PATH"], name: "0,1,2,3"}
+    done = subprocess.run(["bash", "-c", text + "\nenv"], env=env, capture_output=True, text=True, check=True)
+    found = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert (found[name], found["SLURM_GPUS_ON_NODE"]) == ("0,1", "2")
+    assert found["OMPI_MCA_mca_base_env_list"] == f";{name};SLURM_GPUS_ON_NODE"
+    assert not {other for other in devices.OF_JOB if other != name} & found.keys()

@@ -15,6 +15,8 @@ from tests.fake_cuda import memory
 memory.install()
 
 strided = object()
+KIND = os.environ.get("FAKE_TORCH_KIND", "cuda")
+"""The name of devices: "xpu" in a build for Intel."""
 
 
 class DType:
@@ -50,20 +52,22 @@ class Tensor:
         return found
 
     shape = property(lambda self: self._there.shape)
-    is_cuda = property(lambda self: self._allocation is not None)
+    is_there = property(lambda self: self._allocation is not None)
+    is_cuda = property(lambda self: self.is_there and KIND == "cuda")
+    is_xpu = property(lambda self: self.is_there and KIND == "xpu")
 
     @property
     def device(self) -> Any:
-        return SimpleNamespace(type="cuda", index=self._allocation.device) if self.is_cuda else None
+        return SimpleNamespace(type=KIND, index=self._allocation.device) if self.is_there else None
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if not self.is_cuda:
+        if not self.is_there:
             raise AttributeError("__cuda_array_interface__")
         raise AssertionError("nobody needs to ask a tensor")
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, self._allocation.device) if self.is_cuda else (1, 0)
+        return (2, self._allocation.device) if self.is_there else (1, 0)
 
     def detach(self) -> Tensor:
         return self._like(self._there)
@@ -77,7 +81,7 @@ class Tensor:
     def contiguous(self) -> Tensor:
         if self._there.flags.c_contiguous:
             return self
-        made = empty(self.shape, dtype=self.dtype, device="cuda")
+        made = empty(self.shape, dtype=self.dtype, device=KIND)
         memory.begin(made._allocation.device, 0, lambda: numpy.copyto(made._there, self._there))
         memory.counts["made contiguous"] += 1
         return made
@@ -103,7 +107,7 @@ class Tensor:
         return self._like(self._there[key])
 
     def numpy(self) -> Any:
-        assert not self.is_cuda
+        assert not self.is_there
         return self._there
 
     def cpu(self) -> Tensor:
@@ -113,26 +117,26 @@ class Tensor:
         return made
 
     def tolist(self) -> Any:
-        return (self.cpu() if self.is_cuda else self)._there.tolist()
+        return (self.cpu() if self.is_there else self)._there.tolist()
 
     def copy_(self, source: Tensor, non_blocking: Any = False) -> None:
         """Between a device and the host, one of each, bytes by bytes."""
         assert non_blocking
-        assert self.is_cuda != source.is_cuda
-        kind, host, there = (memory.TO_DEVICE, source, self) if self.is_cuda else (memory.TO_HOST, self, source)
+        assert self.is_there != source.is_there
+        kind, host, there = (memory.TO_DEVICE, source, self) if self.is_there else (memory.TO_HOST, self, source)
         address = there._allocation.base + there._there.ctypes.data - there._allocation.store.ctypes.data
-        ends = (address, host._there.ctypes.data) if self.is_cuda else (host._there.ctypes.data, address)
+        ends = (address, host._there.ctypes.data) if self.is_there else (host._there.ctypes.data, address)
         memory.copy(*ends, there._there.nbytes, kind, 0)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         memory.counts["own pickles"] += 1
-        return _load, (self._there.copy(), str(self.dtype), self.is_cuda)
+        return _load, (self._there.copy(), str(self.dtype), self.is_there)
 
 
 def _load(content: Any, kind: str, on_device: Any) -> Tensor:
-    if on_device and not cuda.is_available():
+    if on_device and not _Devices.is_available():
         raise RuntimeError("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False")
-    return tensor(content, dtype=globals()[kind.removeprefix("torch.")], device="cuda" if on_device else "cpu")
+    return tensor(content, dtype=globals()[kind.removeprefix("torch.")], device=KIND if on_device else "cpu")
 
 
 class Parameter(Tensor):
@@ -150,9 +154,9 @@ class Parameter(Tensor):
 def empty(shape: Any, dtype: DType = float32, device: str = "cpu", pin_memory: Any = False) -> Tensor:
     made = Tensor()
     made.dtype, made._allocation, made.requires_grad = dtype, None, False
-    if device == "cuda":
+    if device == KIND:
         size = int(numpy.prod(shape)) * dtype.stored.itemsize
-        cuda.init()
+        _Devices.init()
         made._allocation = _answered(lambda: memory.allocate(size))
         made._there = numpy.ndarray(shape, dtype.stored, made._allocation.store)
     elif pin_memory:
@@ -194,7 +198,7 @@ def _answered(call: Any) -> Any:
         raise OutOfMemoryError(f"CUDA out of memory. {error}") from None
 
 
-class cuda:
+class _Devices:
     OutOfMemoryError = OutOfMemoryError
     _queued: ClassVar[list[Any]] = []
 
@@ -217,19 +221,19 @@ class cuda:
         if not memory.shown():
             raise RuntimeError("No CUDA GPUs are available")
         _answered(memory.check)
-        while cuda._queued:
-            cuda._queued.pop(0)()
+        while _Devices._queued:
+            _Devices._queued.pop(0)()
 
     @staticmethod
     def _lazy_call(call: Any) -> None:
-        if cuda.is_initialized():
+        if _Devices.is_initialized():
             call()
         else:
-            cuda._queued.append(call)
+            _Devices._queued.append(call)
 
     @staticmethod
     def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
-        cuda.init()
+        _Devices.init()
         assert 0 <= fraction <= 1
         before = memory.current()
         memory.set_current(before if device is None else device)
@@ -252,3 +256,11 @@ class cuda:
     @staticmethod
     def synchronize(device: Any) -> None:
         _answered(lambda: memory.settle(device.index))
+
+    @staticmethod
+    def _is_compiled() -> Any:
+        return True
+
+
+cuda: Any = _Devices if KIND == "cuda" else SimpleNamespace(is_available=lambda: False)
+xpu: Any = _Devices if KIND == "xpu" else SimpleNamespace(_is_compiled=lambda: False)

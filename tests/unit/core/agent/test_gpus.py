@@ -9,7 +9,7 @@ import pytest
 from mpi_runtime import config as configuration
 from mpi_runtime.core.agent import gpus as gpu_finder
 from mpi_runtime.core.agent.gpus import Finder, Gpus
-from mpi_runtime.gpu import nvidia
+from mpi_runtime.gpu import vendor
 from mpi_runtime.gpu.device import Report
 from tests.fake_nvml import machines
 
@@ -36,7 +36,7 @@ def test_where_nothing_looks_like_a_driver_nothing_is_started(
     monkeypatch: pytest.MonkeyPatch, wish: str, has_signs: bool
 ) -> None:
     monkeypatch.setattr(gpu_finder, "start_helper", refuse)
-    monkeypatch.setattr(nvidia, "has_signs", lambda: has_signs)
+    monkeypatch.setattr(vendor, "vendors_with_signs", lambda _: ["nvidia"] if has_signs else [])
     monkeypatch.setenv(configuration.FIND_GPUS, wish)
     assert Finder(sys.path).report(1.0) == Report()
     gpus = Gpus(Finder(sys.path), 1.0, None, "none")

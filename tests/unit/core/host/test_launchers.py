@@ -121,3 +121,28 @@ def test_a_launcher_inside_a_step_starts_its_ranks_beside_it(
     made = environment_of_launcher({name: value for name, value in env.items() if value is not None})
     assert made.get("SLURM_OVERLAP") == found
     assert "SLURM_STEP_ID" not in made
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"])
+@pytest.mark.parametrize(("own", "launcher", "expected"), [
+    ("0,1", "mpich", "4,5"),  # the list of the first node, which MPICH's mpirun hands on
+    ("7", "mpich", "7"),  # the user's
+    ("0,1", "openmpi", "0,1"),
+])  # fmt: skip
+def test_gpus_of_this_node_and_not_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, name: str, own: str, launcher: str, expected: str
+) -> None:
+    env = {"SLURM_STEP_ID": "3", name: "4,5"}
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()  # it has its environment now
+        monkeypatch.setattr(os, "getppid", lambda: parent.pid)
+        monkeypatch.setenv("SLURM_JOB_GPUS", "0,1")
+        for one in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"):
+            monkeypatch.delenv(one, raising=False)
+        monkeypatch.setenv(name, own)
+        launchers.take_own_gpus(launcher)
+        found = os.environ[name]
+        parent.communicate(b"\n")
+    assert found == expected
