@@ -68,15 +68,14 @@ _HOMES = {
 """The names of each module of the core, which is loaded when one of them is used."""
 
 __all__ = [
-    "EACH_TEXT", "JOB_ID", "NAME", "OF_PLACES", "PMI1", "PMIX", "SHOWN_BY", "TEXTS_OF_WHEEL", "VARIABLE", "AgentLostError",
-    "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s", "address_towards",
-    "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources", "check_selector",
-    "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of", "descendants", "detect",
-    "die_with_parent", "dumps", "environment_of_launcher", "first_version", "fits", "future_of",
-    "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member", "mpi_files",
-    "pool_for", "scratch",
-    "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call",
-    "when_done",
+    "EACH_TEXT", "JOB_ID", "NAME", "OF_PLACES", "PMI1", "PMIX", "SHOWN_BY", "TEXTS_OF_WHEEL", "VARIABLE",
+    "AgentLostError", "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s",
+    "address_towards", "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources",
+    "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of",
+    "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "first_version", "fits",
+    "future_of", "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member",
+    "mpi_files", "pool_for", "scratch", "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line",
+    "task_spec", "this_call", "when_done",
 ]  # fmt: skip
 
 
