@@ -21,6 +21,8 @@ TOPOLOGY = "sys/class/kfd/kfd/topology/nodes"
 PROCESSES = "sys/class/kfd/kfd/proc"
 _HEAPS_OF_DEVICE = (1, 2)
 """Kinds of memory banks on the device: seen by processors, and not."""
+_WHOLE = "SPX"
+"""The mode of a card that is not split."""
 _XGMI = 11
 """The kind of an AMD link between devices; 2 is PCI Express."""
 _LINK_MB_S = 50_000
@@ -48,8 +50,6 @@ class _Node(Struct, gc=False):
     facts: dict[str, int]
     bus: str
     unique: int
-    render: str
-    """The file by which it is opened."""
 
     @property
     def gpu_id(self) -> str:
@@ -104,7 +104,7 @@ def _nodes(root: str, report: Report, with_integrated: bool) -> tuple[list[_Node
             place = facts.get("location_id", 0)
             # The function's bits and the upper ones may hold the number of a partition.
             bus = f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.0"
-            found.append(_Node(number, path, facts, bus, facts.get("unique_id", 0), render))
+            found.append(_Node(number, path, facts, bus, facts.get("unique_id", 0)))
         elif os.path.exists(render):
             closed.append(render)
     return found, closed
@@ -113,19 +113,16 @@ def _nodes(root: str, report: Report, with_integrated: bool) -> tuple[list[_Node
 def _named(root: str, nodes: Sequence[_Node]) -> list[tuple[_Node, Device]]:
     """Return the devices in the order in which ROCm numbers them."""
     parts = Counter(node.bus for node in nodes)
-    alike = Counter(node.unique for node in nodes)
-    seen: Counter[str] = Counter()
     host = sysfs.host(root)
     found = []
     for node in nodes:
         # Devices without a serial number, as in virtual machines, are known by their place on this host.
         card = f"GPU-{node.unique:016x}" if node.unique else f"GPU-{host}-{node.bus}"
-        is_part = parts[node.bus] > 1
-        is_alone = not is_part if not node.unique else alike[node.unique] == 1
-        uuid = card if is_alone else f"{card}.{seen[node.bus]}"
-        seen[node.bus] += 1
         place = sysfs.pci(root, node.bus)
-        mode = text(f"{place}/current_compute_partition") if is_part else ""
+        mode = text(f"{place}/current_compute_partition").replace(_WHOLE, "")
+        is_part = bool(mode) or parts[node.bus] > 1
+        # Parts of a card may have one serial number. A process may see only some of them, and all call them the same.
+        uuid = f"{card}.{node.number}" if is_part else card
         version = node.facts.get("gfx_target_version", 0)
         model, of_ray = _MODELS.get(node.facts.get("device_id", 0), ("", ""))
         device = Device(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from mpi_runtime.gpu import sysfs
-from mpi_runtime.gpu.device import Card, Device, Link, Measures, Report, Use
+from mpi_runtime.gpu.device import Card, Device, Link, Measures, Report
 from mpi_runtime.gpu.vendor import DRM, INTEL, intel_addresses, is_on_a_slot, names_in, text
 
 GIB = 1 << 30
@@ -49,7 +49,6 @@ def look(root: str, with_integrated: bool) -> Report:
         devices = list(_devices(root, place, address))
         report.cards.append(Card(devices[0].card, devices[0].name, address))
         report.devices += devices
-        report.uses += [Use(device.uuid, 0, ()) for device in devices]
     if closed and not report.devices:
         report.error = f"this user may not open {closed[0]}, as Intel's devices must be: add the user to its group"
     if report.devices:

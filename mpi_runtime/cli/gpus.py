@@ -75,7 +75,7 @@ def as_text(found: Gpus) -> str:
     uses = {use.uuid: use for use in report.uses}
     rows: list[tuple[str, ...]] = [head]
     for id, device in enumerate(report.devices):
-        rows.append(_row(id, device, uses.get(device.uuid, Use(device.uuid, 0, ())), found.token(device)))
+        rows.append(_row(id, device, uses.get(device.uuid), found.token(device)))
     parts = [f"GPUs for tasks on {os.uname().nodename}:", *_table(rows)]
     word = found.vendor.link
     if lines := _links(report, word):
@@ -99,12 +99,14 @@ def _words(vendor: Vendor) -> str:
     return " with ".join(names) or vendor.variable
 
 
-def _row(id: int, device: Device, use: Use, token: str) -> tuple[str, ...]:
+def _row(id: int, device: Device, use: Use | None, token: str) -> tuple[str, ...]:
     kind = device.types[-1] if device.types else device.name
-    capability = ".".join(map(str, device.capability)) + (" exclusive" if device.is_exclusive else "")
+    version = ".".join(map(str, device.capability)) if any(device.capability) else "-"
+    capability = version + (" exclusive" if device.is_exclusive else "")
     numa = str(device.numa) if device.numa >= 0 else "-"
-    processes = ", ".join(_process(pid) for pid in use.pids) or "-"
-    return str(id), kind, _gib(device.memory), _gib(use.memory), device.bus, numa, capability, token, processes
+    processes = ", ".join(_process(pid) for pid in (use.pids if use is not None else ())) or "-"
+    in_use = _gib(use.memory) if use is not None else "-"  # not shown by the driver
+    return str(id), kind, _gib(device.memory), in_use, device.bus, numa, capability, token, processes
 
 
 def _gib(size: int) -> str:

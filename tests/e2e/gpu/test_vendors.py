@@ -177,6 +177,38 @@ assert ray.get(outer.remote()) == ("1,2", ["1", "2"])
     ).expect(0)
 
 
+@pytest.mark.parametrize(("key", "text", "name"), [
+    ("amd", "HIP error: an illegal memory access was encountered", "hipErrorIllegalAddress"),
+    ("intel", "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", "UR_RESULT_ERROR_DEVICE_LOST"),
+])  # fmt: skip
+def test_a_process_that_has_lost_its_device_ends(key: str, text: str, name: str, tmp_path: Path) -> None:
+    """The call runs again in another one, and fails in the end; the device is assigned to others."""
+    run(
+        f"""
+ray.init(num_cpus=4)
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def lose(place):
+    with open(os.path.join(place, str(os.getpid())), "w"):
+        raise RuntimeError({text!r})
+
+place = tempfile.mkdtemp()
+fails(ray.errors.GpuExecutorDiedError, {name!r}, ray.get, lose.options(max_retries=1).remote(place))
+assert len(os.listdir(place)) == 2, "each in a process of its own"
+assert len(ray.get(have.options(num_gpus=4).remote())[0]) == 4, "the function is blamed"
+
+@ray.remote(num_cpus=0, num_gpus=1)
+def full():
+    raise RuntimeError("{"HIP" if key == "amd" else "XPU"} out of memory. Tried to allocate 2.00 GiB")
+
+fails(ray.errors.GpuOutOfMemoryError, "this call was granted 1 of it", ray.get, full.remote())
+""",
+        tmp_path,
+        four(key),
+        key,
+    ).expect(0)
+
+
 def test_of_two_vendors_the_user_must_choose(tmp_path: Path) -> None:
     tree = trees.mi210() | trees.ponte_vecchio()
     source = "ray.init(num_cpus=4)\nprint(ray.cluster_resources().get('GPU', 0))\n"
@@ -264,6 +296,8 @@ def test_the_command_that_lists_them(key: str, tmp_path: Path) -> None:
     done = run_program(program, env=env).expect(0)
     assert f"in {VARIABLE[key]}" in done.stdout
     assert f"{MEMORY[key]}.0 GiB" in done.stdout
+    row = next(line.split() for line in done.stdout.splitlines() if line.startswith("  0 "))
+    assert row[4:6] == (["0.0", "GiB"] if key == "amd" else ["-", "0000:29:00.0"])
     if key == "amd":
         assert "Links (XGMI: how many of XGMI" in done.stdout
         assert "XGMI2" in done.stdout
