@@ -33,7 +33,7 @@ OF_THIS_JOB = (JOURNAL, RECORD)
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
 PLAIN_OUTPUT = "_MPI_RUNTIME_PLAIN_OUTPUT"
-"""Set by `mpi-runtime run` if its output is no terminal. Open MPI gives rank 0 one of its own, and copies from that."""
+"""Set by `mpi-runtime run` unless it writes to a terminal. Open MPI gives rank 0 one of its own."""
 COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
 """Set for commands of batches: the process id of their executor, by which they are found if it is killed."""
 GPU_RESERVE_MB = "MPI_RUNTIME_GPU_RESERVE_MB"

@@ -210,7 +210,7 @@ class ActorNode(Node):
         if name == "bind" and name not in self._methods:
             raise AttributeError(".bind() cannot be used again on a bound actor: bind its methods.")
         if name.startswith("_") or name not in self._methods:
-            raise AttributeError(f"the actor of this node has no attribute {name!r}: no method has this name")
+            raise AttributeError(f"the actor of this node has no method {name!r}, and no attribute {name!r}")
         return _Method(self, name, {})
 
 

@@ -160,7 +160,7 @@ _taken = -1
 
 
 def heed_plain_output() -> None:
-    """Have `sys.stdout.isatty()` be false if the output of `mpi-runtime run` is no terminal."""
+    """Have `sys.stdout.isatty()` be false unless `mpi-runtime run` writes to a terminal."""
     if os.environ.pop(PLAIN_OUTPUT, ""):
         with contextlib.suppress(AttributeError):  # the program has replaced it
             sys.stdout.isatty = lambda: False  # type: ignore[method-assign]
