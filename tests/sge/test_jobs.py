@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import wait_until
 from tests.sge.cluster import Cluster
 
@@ -132,6 +134,20 @@ def test_a_job_with_a_journal_ends_over_several_lives(sge: Cluster) -> None:
     assert lives[0] == "0"
     assert len(lives) >= 3
     assert set(lives[1:]) == {"1"}, "Grid Engine does not count"
+
+
+@pytest.mark.timeout(480)
+def test_a_batch_ends_over_several_lives_and_its_flags_are_followed_in_the_first(sge: Cluster) -> None:
+    place = sge.directory()
+    (place / "jobs.txt").write_text("".join(f"sleep 1; echo {number} >> ran\n" for number in range(120)))
+    words = ["--batch", "jobs.txt", "--cpus-per-node", "2", "--time", "1:00", "--requeue", "--", "--fresh"]
+    done = sge.run("mpi-runtime", "submit", "--wait", *words, cwd=place, limit_s=400)
+    assert "120 of 120 done" in done.stdout
+    assert done.stdout.count("ending what runs; the same line continues later") >= 2, "three lives, or more"
+    ran = (place / "ran").read_text().split()
+    assert {*ran} == {*map(str, range(120))}
+    assert len(ran) < 130, "what was done is not forgotten"
+    assert "120 of 120 done" in sge.run("mpi-runtime", "batch", "status", "jobs", cwd=place).stdout
 
 
 def test_what_can_never_run_is_refused(sge: Cluster) -> None:
