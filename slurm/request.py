@@ -39,6 +39,8 @@ class Request:
     """The quality of service."""
     array: str | None = None
     """The indices of a job array, as Slurm writes them: "0-9", "1-100%10"."""
+    after: str | None = None
+    """The ids of jobs that must have ended before, however they ended, with commas between: "4711,4712"."""
     warn_s: int | None = None
     """Send the program SIGUSR1 about this many seconds before the end of the time (see `before_walltime`)."""
     requeue: bool = False
@@ -104,7 +106,19 @@ def _check(request: Request) -> None:
             raise ValueError(f"{name} must be 1 or more, not {value}")
     if request.nodes_max > HOSTS_MAX:
         raise ValueError(f"nodes must be at most {HOSTS_MAX}, not {request.nodes}")
-    for name in ("memory", "name", "partition", "account", "qos", "array", "pe", "launcher", "python", "system"):
+    for name in (
+        "memory",
+        "name",
+        "partition",
+        "account",
+        "qos",
+        "array",
+        "after",
+        "pe",
+        "launcher",
+        "python",
+        "system",
+    ):
         value = getattr(request, name)
         if not isinstance(value, str) and (value is not None or name in ("launcher", "python", "system")):
             raise TypeError(f"{name} must be a string, not {value!r}")
@@ -130,6 +144,8 @@ def _check(request: Request) -> None:
     _check_lines(request)
     if request.array is not None and not re.match(r"\d", request.array):
         raise ValueError(f"array must be indices such as '0-9', '1,3,5' or '1-100%10', not {request.array!r}")
+    if request.after is not None and not re.fullmatch(r"\d+(,\d+)*", request.after):
+        raise ValueError(f"after must be ids of jobs, such as '4711' or '4711,4712', not {request.after!r}")
     if request.launcher != "mpirun" and request.launcher.split()[:1] != ["srun"]:
         raise ValueError(f"launcher must be 'mpirun' or 'srun ...', not {request.launcher!r}")
     _check_time(request.time)

@@ -47,6 +47,11 @@ def can_requeue() -> bool:
     return systems.can_requeue(allocation().system)
 
 
+def counts_restarts() -> bool:
+    """Whether the batch system of this job counts its restarts. Grid Engine has 1 for each of them."""
+    return allocation().system != "sge"
+
+
 def end_time() -> float | None:
     """Return the end of this job's time, in seconds since 1970; None if it is not known.
 

@@ -13,6 +13,7 @@ The verbs of a library stand with the library: `batch/cli/`, `tune/cli.py`, `rl/
 - `watching.py`: a running job as `view` and `top` see it
 - `gpus.py`: `gpus`: the GPUs of this host, their links and their problems
 - `doctor.py`: `doctor`: what each rank sees, and what is wrong with the launch
+- `own_places.py`: directories that each rank of a host has for itself
 - `journals.py`: `journal`: shows, verifies and compacts a journal
 - `completion.py`: `completion`: scripts for bash, zsh and fish, from the parsers of all verbs
 - `replay.py`: `replay`: repeats the decisions of a recorded job

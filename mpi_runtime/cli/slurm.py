@@ -38,6 +38,7 @@ _WITH_VALUE: dict[tuple[str, ...], Options] = {
         "metavar": "FIRST-LAST",
         "help": "a job for each number; {task} in arguments is replaced by it",
     },
+    ("--after",): {"metavar": "JOB,...", "help": "start when these jobs have ended, however they ended"},
     ("--warn-s",): {"help": "send SIGUSR1 N seconds before the end (slurm.before_walltime)", **_NUMBER},
     ("--launcher",): {"metavar": "COMMAND", "help": "'mpirun' (the default) or 'srun --mpi=...'"},
     ("--module",): {"dest": "modules", "action": "append", "metavar": "NAME", "help": "to load; may be repeated"},

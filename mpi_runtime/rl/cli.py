@@ -27,6 +27,7 @@ from mpi_runtime.rl.parameters import ALIASES, Given
 from mpi_runtime.rl.presets import RLLIB, preset
 from mpi_runtime.rl.samplers import SamplerError
 from mpi_runtime.show.ctrl_c import at_first_ctrl_c
+from mpi_runtime.slurm.walltime import can_requeue
 
 DEFAULT_FOLDER = "~/ray_results"
 NEAR_END_S = 60.0
@@ -78,7 +79,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add(
         "--requeue",
         action="store_true",
-        help="before the time of a Slurm job ends, write a checkpoint and requeue the job, which continues from it",
+        help="before the time of a job of Slurm or Grid Engine ends, write a checkpoint and requeue it: it continues",
     )
     add("--report", default="", metavar="FILE", help="write an HTML page at the end, with a video of an episode")
     add(
@@ -169,11 +170,12 @@ def _ending_at_ctrl_c(ending: threading.Event) -> Iterator[list[int]]:
 
 
 def _job() -> str:
-    """Return the id of this Slurm job, which all its lives share."""
-    own = mpi_runtime.slurm.allocation()
-    if own.system != "slurm":
-        raise LaunchError("--requeue: this is not a Slurm job. Submit it with mpi-runtime submit or sbatch, or omit it")
-    return own.job
+    """Return the id of this batch job, which all its lives share."""
+    if not can_requeue():
+        raise LaunchError(
+            "--requeue: this is not a job of Slurm or Grid Engine. Submit it with mpi-runtime submit, or omit it"
+        )
+    return mpi_runtime.slurm.allocation().job
 
 
 def _leave(requeue: bool) -> None:

@@ -170,6 +170,7 @@ def header(request: Request, name: str) -> list[str]:
         (request.partition, f"-q {request.partition}"),
         (request.account, f"-P {request.account}"),
         (indices, f"-t {indices}"),
+        (request.after, f"-hold_jid {request.after}"),
         (at_a_time, f"-tc {at_a_time}"),
         (request.qsub, " ".join(request.qsub)),
     ):

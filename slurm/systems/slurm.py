@@ -183,6 +183,8 @@ def _options(request: Request, name: str) -> list[str]:
     ):  # fmt: skip
         if value is not None:
             options.append(f"--{option}={value}")
+    if request.after is not None:
+        options.append(f"--dependency=afterany:{request.after.replace(',', ':')}")
     if request.warn_s is not None:
         # Only to the script (B:), and a signal that is ignored by default: it may come before the script's first line.
         options.append(f"--signal=B:URG@{request.warn_s}")

@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import wait_until
 from tests.sge.cluster import Cluster
 
@@ -106,6 +108,15 @@ def test_a_deleted_job_leaves_nothing(sge: Cluster) -> None:
     assert there == ""
 
 
+def test_a_job_waits_for_the_end_of_another_and_starts_then(sge: Cluster) -> None:
+    place = program(sge, APP)
+    first = submit(sge, place, "--setup", "sleep 15", "--time", "5:00", "app.py", "3")
+    words = ["--wait", "--after", first, "--time", "5:00", "app.py", "0"]
+    done = sge.run("mpi-runtime", "submit", *words, cwd=place)
+    assert "hosts ['n" in done.stdout
+    assert status(sge, place, first)["program_exit_code"] == 3, "it has ended, though not well"
+
+
 def test_a_job_that_waits_is_cancelled(sge: Cluster) -> None:
     place = program(sge, APP)
     job = submit(sge, place, "--qsub=-h", "--time", "5:00", "app.py", "0")
@@ -132,6 +143,20 @@ def test_a_job_with_a_journal_ends_over_several_lives(sge: Cluster) -> None:
     assert lives[0] == "0"
     assert len(lives) >= 3
     assert set(lives[1:]) == {"1"}, "Grid Engine does not count"
+
+
+@pytest.mark.timeout(480)
+def test_a_batch_ends_over_several_lives_and_its_flags_are_followed_in_the_first(sge: Cluster) -> None:
+    place = sge.directory()
+    (place / "jobs.txt").write_text("".join(f"sleep 1; echo {number} >> ran\n" for number in range(150)))
+    words = ["--batch", "jobs.txt", "--cpus-per-node", "2", "--time", "1:00", "--requeue", "--", "--fresh"]
+    done = sge.run("mpi-runtime", "submit", "--wait", *words, cwd=place, limit_s=400)
+    assert "150 of 150 done" in done.stdout
+    assert done.stdout.count("ending what runs; the same line continues later") >= 2, "three lives, or more"
+    ran = (place / "ran").read_text().split()
+    assert {*ran} == {*map(str, range(150))}
+    assert len(ran) < 160, "what was done is not forgotten"
+    assert "150 of 150 done" in sge.run("mpi-runtime", "batch", "status", "jobs", cwd=place).stdout
 
 
 def test_what_can_never_run_is_refused(sge: Cluster) -> None:

@@ -94,7 +94,7 @@ class Part:
         options = self._options
         stated = {
             "--fresh": options.fresh, "--retry-failed": options.retry_failed, "--only": options.only,
-            "--from": options.begin, "standard input": self._is_stream,
+            "--from": options.begin, "--keep-done": options.keep_done, "standard input": self._is_stream,
         }  # fmt: skip
         wrong = [flag for flag, is_set in stated.items() if is_set]
         if wrong and not self._runs:

@@ -26,6 +26,7 @@ from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.slurm import allocation
+from mpi_runtime.slurm.walltime import counts_restarts
 
 SYNC_S = 5.0
 """Seconds between flushes to the disk. A killed process loses nothing, a host without power loses this."""
@@ -75,7 +76,7 @@ class BatchJournal:
                 self._claim = Claim(self.path, self.job)
             try:
                 self.history = batch_history.own_history(directory, is_fresh, file)
-                is_next = is_next_of(self.life, self.history, directory)
+                is_next = is_next_of(self.life, self.history, directory, counts_restarts())
                 if role == batch_history.RUN and not is_new and (is_next or not is_fresh) and self._has_jobs():
                     role = batch_history.SUCCESSOR
                 self.continues = role == batch_history.SUCCESSOR or is_next
@@ -241,15 +242,18 @@ def _unusable(path: Path, error: OSError) -> JournalError:
     )
 
 
-def is_next_of(life: tuple[str, int], history: batch_history.History, directory: str) -> bool:
+def is_next_of(life: tuple[str, int], history: batch_history.History, directory: str, is_counted: bool = True) -> bool:
     """Whether a job does what the last run was to do, which is not finished.
 
-    It has begun that run and was requeued, or was submitted in one line with the job that has begun it.
+    It has begun that run and was requeued, or was submitted in one line with the job that has begun it. Unless restarts
+    are counted (`is_counted`), one that was requeued before may be so again.
     """
     job, restarts = history.life
     if not job or not history.is_open:
         return False
-    return life[1] > restarts if life[0] == job else job in submitted.together(directory, life[0])
+    if life[0] == job:
+        return life[1] > restarts or (not is_counted and life[1] == restarts > 0)
+    return job in submitted.together(directory, life[0])
 
 
 def _is_late(job: str, history: batch_history.History, directory: str) -> bool:

@@ -50,7 +50,7 @@ class Progress:
         return in_lines(os.path.basename(self._setting.directory), found, "this process", now)
 
     def _line(self, not_run: int = 0) -> str:
-        """The counts. Of the commands that the graph skips so many are left for the next run (`not_run`)."""
+        """The counts. `not_run`: how many of the commands that the graph skips are left for the next run."""
         counts = {**self._graph.counts, NOT_RUN: not_run}
         counts[SKIPPED] -= not_run
         parts = [f"{counts[DONE] - self.left_out} of {len(self._graph.commands)} done"]

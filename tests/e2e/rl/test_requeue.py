@@ -72,7 +72,7 @@ def test_outside_of_a_job_nothing_can_be_requeued(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mpi_runtime", *TRAIN, "--requeue"]
     with start_command(command, cwd=tmp_path) as program:
         refused = program.finish(timeout=50).expect(2)
-    assert "--requeue: this is not a Slurm job. Submit it with" in refused.stderr
+    assert "--requeue: this is not a job of Slurm or Grid Engine. Submit it with" in refused.stderr
     assert not (tmp_path / "results").exists()
 
 

@@ -15,7 +15,7 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection, select
 from mpi_runtime.batch.history import batch_history, submitted
 from mpi_runtime.batch.history.batch_history import FOLDER, Planning, read_history, source_of, used_by
-from mpi_runtime.batch.history.journal import BatchJournal
+from mpi_runtime.batch.history.journal import BatchJournal, is_next_of
 from mpi_runtime.batch.history.keys import key_of
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
@@ -325,6 +325,9 @@ def test_a_requeued_job_continues_its_run_and_one_that_starts_late_has_nothing_t
     assert life("7", 1, is_fresh=True) == (True, False)
     assert life("8", 1) == (False, False)
     assert life("7", 2) == (False, False), "another job has begun since"
+    found, folder = read_history(str(tmp_path)), str(tmp_path)
+    assert not is_next_of(("7", 2), found, folder)
+    assert is_next_of(("7", 2), found, folder, is_counted=False), "Grid Engine has 1 for all of its lives"
     with journal(tmp_path) as made:
         made.finished(1, submitted.noted(str(tmp_path)))
     for job in ("7", "8"):

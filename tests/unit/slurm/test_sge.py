@@ -66,12 +66,12 @@ def answers(folder: Path, row: str = "", account: str = "") -> None:
 def test_a_script_says_all_that_was_asked_for() -> None:
     request = Request(
         system="sge", nodes=2, cpus_per_node=4, pe="four", memory="4G", time="1:00:00", name="a b", partition="all.q",
-        account="x", array="1-9:2%3", warn_s=60, qsub=("-l", "gpu=1"), python="py",
+        account="x", array="1-9:2%3", after="7,8", warn_s=60, qsub=("-l", "gpu=1"), python="py",
     )  # fmt: skip
     text = script.text(request, ("app.py", "{task}"))
     assert re.findall(r"^#\$ (.*)$", text, re.MULTILINE) == [
         "-N a_b", "-S /bin/bash", "-cwd", "-V", "-j y", "-o a_b-$JOB_ID_$TASK_ID.out", "-notify", "-r n", "-pe four 8",
-        "-l h_rt=3600", "-l mem_free=4G", "-q all.q", "-P x", "-t 1-9:2", "-tc 3", "-l gpu=1",
+        "-l h_rt=3600", "-l mem_free=4G", "-q all.q", "-P x", "-t 1-9:2", "-hold_jid 7,8", "-tc 3", "-l gpu=1",
     ]  # fmt: skip
     assert 'left="$PWD/a_b-${JOB_ID}_$SGE_TASK_ID.exit"' in text
     assert "sleep 3540 &" in text

@@ -68,14 +68,15 @@ def test_a_script_and_its_program_write_through_no_symbolic_link(tmp_path: Path)
 def test_a_script_says_all_that_was_asked_for() -> None:
     request = Request(
         nodes=2, gpus_per_node="a100:4", cpus_per_node=5, memory="64G", time="1:00:00", name="a b", partition="gpu",
-        account="x", qos="long", array="0-9", warn_s=60, requeue=True, modules=("gcc/13", "a b"), setup=("cd data",),
-        environment={"A": "b c"}, sbatch=("--constraint=ib",), launcher="srun --mpi=pmix", python="py",
+        account="x", qos="long", array="0-9", after="7,8", warn_s=60, requeue=True, modules=("gcc/13", "a b"),
+        setup=("cd data",), environment={"A": "b c"}, sbatch=("--constraint=ib",),
+        launcher="srun --mpi=pmix", python="py",
     )  # fmt: skip
     text = script.text(request, ("-m", "pkg.main"))
     assert options(text) == [
         "--job-name=a_b", "--output=a_b-%A_%a.out", "--open-mode=append", "--nodes=2", "--ntasks-per-node=1",
         "--cpus-per-task=5", "--gpus-per-node=a100:4", "--mem=64G", "--time=1:00:00", "--partition=gpu", "--account=x",
-        "--qos=long", "--array=0-9", "--signal=B:URG@60", "--requeue", "--constraint=ib",
+        "--qos=long", "--array=0-9", "--dependency=afterany:7:8", "--signal=B:URG@60", "--requeue", "--constraint=ib",
     ]  # fmt: skip
     assert "srun --overlap" in text
     assert "srun --overlap" not in script.text(Request(nodes=2), ("app.py",)), "nobody has asked for it"
@@ -181,6 +182,7 @@ def test_the_doctor_is_run_by_all_ranks(capsys: pytest.CaptureFixture[str]) -> N
             "daemons of mpirun on other nodes, which it kills. Use warn_s=120",
         ),
         ({"array": ""}, "array must be indices such as '0-9', '1,3,5' or '1-100%10', not ''"),
+        ({"after": "afterok:7"}, "after must be ids of jobs, such as '4711' or '4711,4712', not 'afterok:7'"),
         ({"array": 3}, "array must be a string, not 3"),
         ({"partition": ["a", "b"]}, "partition must be a string, not ['a', 'b']"),
         ({"launcher": 3}, "launcher must be a string, not 3"),
