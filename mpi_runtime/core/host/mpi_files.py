@@ -1,4 +1,4 @@
-"""Files of MPI libraries, NCCL and multiprocessing that no process uses any more: whoever made them has ended without removing them.
+"""Files of MPI libraries, NCCL and multiprocessing that no process uses: their makers ended without removing them.
 
 The libraries share memory within a host by files in `/dev/shm`. A process that is killed, or ends without MPI_Finalize,
 leaves its files. With Open MPI 5 a process that no launcher has started, such as a task that imports `mpi4py.MPI`,
