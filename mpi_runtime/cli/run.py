@@ -99,7 +99,7 @@ def _imports_ray(program: str) -> bool:
     """Whether a program is a file with a line that imports Ray."""
     try:
         text = Path(program).read_text(errors="replace")
-    except OSError:  # it is no file
+    except OSError:  # a word such as -m, or a file that cannot be read
         return False
     return re.search(r"^\s*(import|from) ray\b", text, re.MULTILINE) is not None
 

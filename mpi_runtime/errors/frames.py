@@ -139,7 +139,7 @@ def fold(error: BaseException, is_deliberate: Callable[[BaseException], bool]) -
     at: BaseException | None = error
     while at is not None and not any(at is one for one in seen):
         seen.append(at)
-        is_ours = is_deliberate(at)  # its traceback says so, which is replaced
+        is_ours = is_deliberate(at)  # judged by its traceback, which is replaced below
         found: list[TracebackType] = []
         trace = of(at)
         while trace is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.dispatch import backoff, deadline, fair_shares, locality
 from mpi_runtime.scheduler.log import notes
@@ -13,7 +15,7 @@ from mpi_runtime.scheduler.protocol.questions import Explanation
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import UNSEALED
-from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Executor, Task, node_of
+from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Executor, Task, granted, node_of
 from mpi_runtime.scheduler.records.state import Group, Object, State
 
 READ_ONLY = (
@@ -135,7 +137,7 @@ def _why(state: State, task: Task, now: int) -> str:
         return f"{full}{needs}"
     source = constraints.find_source(state, task.queue) if task.queue is not None else None
     near = locality.why(state, task, source, now)
-    return f"{full}{needs}{near and ' '}{near}"
+    return f"{full}{needs}{near and ' '}{near}{'' if source else _holders(state, task.function.where)}"
 
 
 def _awaited(state: State, executor: Executor, now: int) -> str:
@@ -179,6 +181,20 @@ def _free(state: State, where: Where = ANYWHERE) -> str:
     ]
     more = f" and {len(found) - EXPLAINED_MAX} more" if len(found) > EXPLAINED_MAX else ""
     return f"{'; '.join(free)}{more}"
+
+
+def _holders(state: State, where: Where) -> str:
+    """The calls and actors that hold resources of the nodes or bundles that count, with their numbers."""
+    sources = list(constraints.sources(state, where))[:EXPLAINED_MAX]
+    names = Counter(_holder(one) for source in sources for one in granted(source))
+    return f" In use by {notes.listed([f'{name} ({n})' for name, n in names.most_common()], 4)}." if names else ""
+
+
+def _holder(executor: Executor) -> str:
+    if executor.actor is not None:
+        return f"actor {executor.actor.creation.function.spec.name}"
+    first = next(iter(executor.assigned.values()), None)
+    return first.function.spec.name if first is not None else "a process that ends"
 
 
 def _free_gpus(source: Source) -> str:

@@ -275,3 +275,12 @@ def test_rooms_are_small() -> None:
     assert {room: size for room, size in sizes.items() if size > MODULES_MAX} == {}
     loose = list((ROOT / PACKAGE).glob("*.py"))
     assert len(loose) <= LOOSE_MAX, "only what `import mpi_runtime.X` must find"
+
+
+def test_each_role_finds_its_door_in_the_first_screen_of_the_readme() -> None:
+    """Before the word rank: who has a pool, commands, a Ray program, MPI programs, or a change of this code in mind."""
+    screen = (ROOT / "README.md").read_text().split("\n## ")[0]
+    assert len(screen.splitlines()) < 24
+    for words in ("`multiprocessing`", "shell commands", "for Ray", "MPI programs", "change of this code"):
+        assert any(words in line and "](" in line for line in screen.splitlines()), words
+    assert "rank" not in screen.lower()

@@ -1,4 +1,4 @@
-"""Files of MPI libraries and NCCL that no process uses any more: whoever made them has ended without removing them.
+"""Files of MPI libraries, NCCL and multiprocessing that no process uses: their makers ended without removing them.
 
 The libraries share memory within a host by files in `/dev/shm`. A process that is killed, or ends without MPI_Finalize,
 leaves its files. With Open MPI 5 a process that no launcher has started, such as a task that imports `mpi4py.MPI`,
@@ -23,6 +23,7 @@ from mpi_runtime import config as configuration
 FOLDER = "/dev/shm"
 _NAMES = re.compile(
     r"(sm|vader)_segment\..+\.\d+\.(?P<job>[0-9a-f]+)\.\d+"  # Open MPI 5, 4
+    r"|sem\.mp-\w{8}"  # semaphores of multiprocessing: the process that would remove them is killed with its parent
     r"|mpich_sh(m|ar)_\w+|ucx_shm_posix_[0-9a-f]+|Intel_MPI_\w{6}|nccl-\w{6}|osc_rdma\..+|psm[23]?_shm\..+"
 )
 

@@ -166,3 +166,35 @@ def test_a_command_leaves_no_files_while_its_batch_runs(mpi: str, tmp_path: Path
     assert len(found) >= 2
     assert (tmp_path / "out" / "t2.out").read_text().split() == found
     assert os.listdir(tmp_path / "tmp") == []
+
+
+SEMAPHORES = """
+import multiprocessing, os, time
+import mpi_runtime as ray
+
+ray.init(num_cpus=2)
+
+@ray.remote
+class Holder:
+    def name(self):
+        self.lock = multiprocessing.get_context("spawn").Lock()
+        return "/dev/shm/sem." + self.lock._semlock.name[1:]
+
+ours = multiprocessing.get_context("spawn").Lock()
+holders = [Holder.remote() for _ in range(2)]
+killed, kept = ray.get([one.name.remote() for one in holders])
+own = "/dev/shm/sem." + ours._semlock.name[1:]
+print(*map(os.path.exists, (killed, kept, own)))
+ray.kill(holders[0])
+end = time.monotonic() + 20
+while os.path.exists(killed) and time.monotonic() < end:
+    time.sleep(0.01)
+print(*map(os.path.exists, (killed, kept, own)))
+ray.shutdown()
+print(*map(os.path.exists, (killed, kept, own)))
+"""
+
+
+def test_semaphores_of_killed_actors_are_removed_and_those_of_others_are_not() -> None:
+    done = run_program(SEMAPHORES).expect(0)
+    assert done.stdout.splitlines() == ["True True True", "False True True", "False False True"]

@@ -74,7 +74,7 @@ def test_a_node_may_be_asked_for() -> None:
         assert [host(cluster, id) for id in ids[:2]] == [2, 2]
         why = cluster.explain(ids[2]).why
         assert f"on a node with 'ray.io/node-id' = '{2:032x}'" in why
-        assert why.endswith("host2: 0 CPU, 0 GPU free.")
+        assert why.endswith("host2: 0 CPU, 0 GPU free. In use by f (2).")
 
 
 def test_a_node_that_there_is_not() -> None:

@@ -101,7 +101,10 @@ def test_it_waits_for_room() -> None:
         cluster.placed(cluster.submit(cpu=3))
         waiting = cluster.submit(name="large", cpu=4)
         why = cluster.explain(waiting).why
-        assert why == "It needs 4 CPU. host0: 2 CPU, 1 GPU free; host1: 1 CPU, 0 GPU free (kept for a larger request)."
+        assert why == (
+            "It needs 4 CPU. host0: 2 CPU, 1 GPU free; host1: 1 CPU, 0 GPU free (kept for a larger request). "
+            "In use by f (1)."
+        )
 
 
 def test_its_arguments_are_on_their_way() -> None:
@@ -144,16 +147,18 @@ def test_it_is_said_where_arguments_lie_also_if_nothing_is_free() -> None:
         far = cluster.put(size=LARGE, rank=0, offset=64)
         cluster.placed(cluster.submit(data))
         why = cluster.explain(cluster.submit(data, far)).why
-        assert why.endswith("host1: 0 CPU, 0 GPU free. Of its arguments lie 2.0 MiB on head, 2.0 MiB on host1.")
+        assert why.endswith(
+            "host1: 0 CPU, 0 GPU free. Of its arguments lie 2.0 MiB on head, 2.0 MiB on host1. In use by f (1)."
+        )
 
 
 def test_its_actor_is_not_ready() -> None:
     with Cluster().node() as cluster:
         cluster.placed(cluster.submit())
         actor = cluster.actor()
-        waits = "It needs 1 CPU. host0: 0 CPU, 0 GPU free."
+        waits = "It needs 1 CPU. host0: 0 CPU, 0 GPU free. In use by f (1)."
         assert cluster.explain(cluster.method(actor)).why == f"Its actor is being created. {waits}"
-        assert cluster.explain(actor).why == "It needs 1 CPU. host0: 0 CPU, 0 GPU free."
+        assert cluster.explain(actor).why == waits
 
 
 def test_an_actor_keeps_its_cpu_and_waits_for_one() -> None:
@@ -167,7 +172,7 @@ def test_an_actor_keeps_its_cpu_and_waits_for_one() -> None:
         cluster.forget()
         assert cluster.explain(fit).why.endswith(
             f", which waits for {train.hex()}. Of Actor.method: Its actor is being created. It needs 1 CPU. "
-            "host0: 0 CPU, 0 GPU free."
+            "host0: 0 CPU, 0 GPU free. In use by actor Actor (1)."
         )
 
 

@@ -204,7 +204,7 @@ def test_calls_take_from_their_bundle_and_wait_for_it() -> None:
         executor = cluster.placed(first)
         why = cluster.explain(second).why
         assert why.startswith(f"It needs 1 CPU in bundle 0 of placement group {group.hex()}. ")
-        assert why.endswith("bundle 0 on host0: 0 CPU, 0 GPU free.")
+        assert why.endswith("bundle 0 on host0: 0 CPU, 0 GPU free. In use by f (1).")
         assert cluster.state.nodes[0].free.cpu == 2 * UNIT
         anywhere = cluster.submit(where=inside(group))
         cluster.placed(anywhere)

@@ -26,6 +26,7 @@ LEFT = [
     f"ucx_shm_posix_{OWN:x}",
     f"Intel_MPI_{OWN % 1_000_000:06}",
     f"nccl-{OWN % 1_000_000:06}",
+    f"sem.mp-{OWN % 100_000_000:08}",
     f"osc_rdma.host.{OWN:x}.1",
     f"psm3_shm.{os.getuid()}.{OWN}",
 ]
