@@ -42,6 +42,8 @@ MACHINE_ROOT = "_MPI_RUNTIME_MACHINE_ROOT"
 """Set by tests: the directory that stands for / where drivers are looked for. It ends with a slash."""
 DIRECT_LINES = "MPI_RUNTIME_DIRECT_LINES"
 RAY_VERSION = "MPI_RUNTIME_RAY_VERSION"
+NOT_STRICT = "TUNE_DISABLE_STRICT_METRIC_CHECKING"
+"""A variable of Ray Tune."""
 
 GPUS_MAX = 1000
 """The most GPUs of a host: the head compares each with each."""

@@ -37,7 +37,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("ray.train", "ray.train.base_trainer", "ray.train.context", "ray.train.data_parallel_trainer"),
-            *("ray.train.trainer", "ray.train.v2", "ray.train.v2.api", "ray.train.v2.api.data_parallel_trainer"),
+            *("ray.train.trainer", "ray.train.v2", "ray.train.v2.api"),
+            *(f"ray.train.v2.api.{name}" for name in ("config", "context", "data_parallel_trainer", "exceptions")),
+            *(f"ray.train.v2.api.{name}" for name in ("report_config", "reported_checkpoint", "result")),
         ),
         ("mpi_runtime.train",),
     ),
@@ -50,6 +52,9 @@ MODULES: dict[str, tuple[str, ...]] = {
         ),
         ("mpi_runtime.train.torch",),
     ),
+    "ray.train.huggingface": (),
+    "ray.train.huggingface.transformers": ("mpi_runtime.train.transformers",),
+    "ray.train.lightning": ("mpi_runtime.train.lightning",),
     "ray.tune": ("mpi_runtime.tune",),
     "ray.tune.integration": (),
     "ray.tune.integration.ray_train": ("mpi_runtime.train.in_trial",),
@@ -122,6 +127,7 @@ _OF_AIR = (
     *("get_checkpoint", "get_context", "get_dataset_shard", "report"),
 )
 """Names of `ray.air` that are the same as in `ray.train`."""
+_STRATEGIES = ("DDPStrategy", "DeepSpeedStrategy", "FSDPStrategy")
 RENAMED: dict[str, str] = {
     # Names that contain Ray's name.
     "ray.util.dask.disable_dask_on_ray": "mpi_runtime.as_ray.renamed.disable_dask_on_ray",
@@ -140,8 +146,11 @@ RENAMED: dict[str, str] = {
     "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
     "ray.tune.schedulers.create_scheduler": "mpi_runtime.tune.create_scheduler",
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",
+    **{f"ray.train.lightning.Ray{name}": f"mpi_runtime.train.lightning.{name}" for name in _STRATEGIES},
+    "ray.train.huggingface.transformers.RayTrainReportCallback": "mpi_runtime.train.transformers.ReportCallback",
+    "ray.train.lightning.RayLightningEnvironment": "mpi_runtime.train.lightning.WorkerEnvironment",
+    "ray.train.lightning.RayTrainReportCallback": "mpi_runtime.train.lightning.ReportCallback",
     "ray.train.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
-    "ray.train.WorkerGroupError": "mpi_runtime.train.TrainingFailedError",
     **{
         f"ray.{module}.{name}": f"mpi_runtime.train.{name}"
         for module in ("air", "air.config", "air.session")
@@ -171,7 +180,7 @@ ABSENT: dict[str, str] = {
     "ray.data": "use f.map(), or modin or dask on this runtime",
     "ray.job_config": "pass runtime_env and namespace to init()",
     "ray.train": _TRAINING,
-    **dict.fromkeys((f"ray.train.Checkpoint{name}Mode" for name in ("Consistency", "Upload")), _KEEPS),
+    **dict.fromkeys(("ray.train.CheckpointConsistencyMode",), _KEEPS),
     "ray.train.ReportedCheckpointStatus": _KEEPS,
     **dict.fromkeys((f"ray.train.Validation{name}" for name in ("Config", "Fn", "TaskConfig")), _VALIDATES),
     **dict.fromkeys((f"ray.train.{name}" for name in ("ControllerError", "NCCLHangError", "PreemptionError")), _FAILS),
@@ -207,8 +216,6 @@ LIBRARIES = {
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "mpi_runtime.rl has PPO, DQN, SAC and others, with RLlib's configurations",
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
-    "ray.train.huggingface": "its Trainer runs in the function of a TorchTrainer: see docs/guides/train.md",
-    "ray.train.lightning": "its Trainer runs in the function of a TorchTrainer: see docs/guides/train.md",
     **{
         f"ray.train.{name}": f"train in a trial, with the callback of ray.tune.integration.{name}"
         for name in ("lightgbm", "xgboost")

@@ -8,11 +8,14 @@ and its failures. torch is imported when a worker of `TorchTrainer` starts, or a
 
 - `trainer.py`: `DataParallelTrainer`: defines, runs and continues a training
 - `torch.py`: `TorchTrainer`, and what a function needs to train a model of torch with others
+- `lightning.py`: PyTorch Lightning in the function of a trainer
+- `transformers.py`: transformers in the function of a trainer
 - `scaling.py`: `ScalingConfig`: the number of workers, and what each of them has
 - `worker.py`: one worker: runs the function, and reports with the others
 - `collective.py`: a barrier, and values of rank 0 for all
 - `in_trial.py`: reports of a training that runs inside a trial
 - `reported.py`: the checkpoints of a running training
+- `reporting.py`: `report`, and how it saves the files of checkpoints
 - `shards.py`: cuts data sets into a part for each worker
 """
 
@@ -21,33 +24,37 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    ".tune": "Checkpoint CheckpointConfig Context FailureConfig Result RunConfig get_checkpoint get_context report",
+    ".tune": "Checkpoint CheckpointConfig Context FailureConfig Result RunConfig get_checkpoint get_context",
     "collective": "",
     "in_trial": "TuneReportCallback",
+    "lightning": "",
     "reported": "ReportedCheckpoint get_all_reported_checkpoints",
+    "reporting": "CheckpointUploadMode report",
     "scaling": "ScalingConfig",
     "shards": "Shard",
     "torch": "TorchTrainer",
-    "trainer": "DataParallelTrainer TrainingFailedError",
+    "transformers": "",
+    "trainer": "DataParallelTrainer TrainingFailedError WorkerGroupError",
     "worker": "Loop TrainContext get_dataset_shard",
 }
 """The names of each module. `Loop` is for what is written to disk (`published`)."""
 
 __all__ = [
-    "Checkpoint", "CheckpointConfig", "Context", "DataParallelTrainer", "FailureConfig", "ReportedCheckpoint",
-    "Result", "RunConfig", "ScalingConfig", "Shard", "TorchTrainer", "TrainContext", "TrainingFailedError",
-    "TuneReportCallback", "collective", "get_all_reported_checkpoints", "get_checkpoint", "get_context",
-    "get_dataset_shard", "report", "torch",
+    "Checkpoint", "CheckpointConfig", "CheckpointUploadMode", "Context", "DataParallelTrainer", "FailureConfig",
+    "ReportedCheckpoint", "Result", "RunConfig", "ScalingConfig", "Shard", "TorchTrainer", "TrainContext",
+    "TrainingFailedError", "TuneReportCallback", "WorkerGroupError", "collective", "get_all_reported_checkpoints",
+    "get_checkpoint", "get_context", "get_dataset_shard", "report", "torch",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.train import collective, torch
     from mpi_runtime.train.in_trial import TuneReportCallback
     from mpi_runtime.train.reported import ReportedCheckpoint, get_all_reported_checkpoints
+    from mpi_runtime.train.reporting import CheckpointUploadMode, report
     from mpi_runtime.train.scaling import ScalingConfig
     from mpi_runtime.train.shards import Shard
     from mpi_runtime.train.torch import TorchTrainer
-    from mpi_runtime.train.trainer import DataParallelTrainer, TrainingFailedError
+    from mpi_runtime.train.trainer import DataParallelTrainer, TrainingFailedError, WorkerGroupError
     from mpi_runtime.train.worker import TrainContext, get_dataset_shard
     from mpi_runtime.tune import (
         Checkpoint,
@@ -58,7 +65,6 @@ if TYPE_CHECKING:
         RunConfig,
         get_checkpoint,
         get_context,
-        report,
     )
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -46,5 +46,5 @@ def get_all_reported_checkpoints(timeout_s: float | None = None) -> list[Reporte
         if max(numbers, default=-1) + 1 >= run.next_number:
             break
         time.sleep(POLL_S)  # reports do not wait for the driver, and a file system shows lines to other hosts later
-    found = Result.from_path(directory / trial_id).best_checkpoints
+    found = Result.from_path(run.start.directory).best_checkpoints
     return [ReportedCheckpoint(checkpoint, metrics) for checkpoint, metrics in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpi_runtime.core import published
@@ -11,6 +11,9 @@ from mpi_runtime.errors.arguments import check_bool
 from mpi_runtime.extend import check_selector
 from mpi_runtime.scheduler.protocol.events import BUNDLES_MAX, STRATEGIES
 from mpi_runtime.tune.extend import GangRequest, advised
+
+OF_TYPE = 0.001
+"""The amount of the resource of a type of GPU that asks for this type."""
 
 
 @published("mpi_runtime.train")
@@ -24,13 +27,16 @@ class ScalingConfig:
     use_gpu: bool = False
     """Whether each has a GPU, or as many as `resources_per_worker` states."""
     resources_per_worker: Mapping[str, float] | None = None
-    """Amounts for each, by name ("CPU", "GPU", "memory", custom resources); None: a CPU, and a GPU with `use_gpu`."""
+    """Amounts for each, by name ("CPU", "GPU", "memory", custom resources); None: a CPU, or a GPU with `use_gpu`."""
     placement_strategy: str = "PACK"
     """"PACK" (few nodes), "SPREAD" (many), "STRICT_PACK" (one node) or "STRICT_SPREAD" (a worker on each node)."""
     trainer_resources: Mapping[str, float] | None = None
     """Accepted for programs written for Ray: what runs beside the workers here needs nothing."""
-    label_selector: Mapping[str, str] | None = None
-    """Conditions on the labels of the nodes of all workers, such as `{"zone": "in(a,b)"}`; None: any nodes."""
+    accelerator_type: str | None = None
+    """The type of the GPUs, such as "H100"; None: any. `cluster_resources()` has those of the job."""
+    label_selector: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None
+    """Conditions on the labels of the nodes of all workers, such as `{"zone": "in(a,b)"}`; None: any nodes. A list has
+    the same for each worker."""
 
     def __post_init__(self) -> None:
         if isinstance(self.num_workers, tuple):
@@ -58,11 +64,9 @@ class ScalingConfig:
             raise ValueError("use_gpu=True and resources_per_worker={'GPU': 0} contradict each other")
         if not self.use_gpu and (given or {}).get("GPU"):
             raise ValueError("resources_per_worker has GPUs: set use_gpu=True too")
-        if isinstance(self.label_selector, list):
-            raise TypeError(
-                "label_selector must be one dictionary, for all workers: here they have no lists of their own"
-            )
-        check_selector("label_selector", self.label_selector or {})
+        check_selector("label_selector", self._selector)
+        if not isinstance(self.accelerator_type, str | None) or self.accelerator_type == "":
+            raise TypeError(f"accelerator_type must be the name of a type of GPU, not {self.accelerator_type!r}")
         if self.placement_strategy not in STRATEGIES:
             known = ", ".join(STRATEGIES)
             raise ValueError(f"placement_strategy must be one of {known}, not {self.placement_strategy!r}")
@@ -70,13 +74,31 @@ class ScalingConfig:
     @property
     def _own(self) -> dict[str, float]:
         """The resources of each worker, by name."""
-        gpu = {"GPU": 1.0} if self.use_gpu else {}
-        return {**gpu, **({"CPU": 1} if self.resources_per_worker is None else self.resources_per_worker)}
+        model = {f"accelerator_type:{self.accelerator_type}": OF_TYPE} if self.accelerator_type else {}
+        given = self.resources_per_worker
+        if given is None:
+            given = {} if self.use_gpu else {"CPU": 1}
+        return {**({"GPU": 1} if self.use_gpu else {}), **model, **given}
+
+    @property
+    def _selector(self) -> dict[str, str]:
+        """The conditions on the labels of all nodes."""
+        given = self.label_selector or {}
+        if isinstance(given, Mapping):
+            return dict(given)
+        if len(given) != self.num_workers:
+            raise ValueError(
+                f"label_selector has {len(given)} dictionaries for {self.num_workers} workers: pass one for each, or "
+                "one dictionary for all"
+            )
+        if any(one != given[0] for one in given):
+            raise ValueError("label_selector has different dictionaries: workers have the same conditions here")
+        return dict(given[0])
 
     @property
     def request(self) -> GangRequest:
         """The resources of all workers together."""
-        return GangRequest([self._own] * int(self.num_workers), self.placement_strategy, self.label_selector)
+        return GangRequest([self._own] * int(self.num_workers), self.placement_strategy, self._selector)
 
     @property
     def num_cpus_per_worker(self) -> float:

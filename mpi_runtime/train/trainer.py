@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from mpi_runtime.core import published
 from mpi_runtime.show import log
 from mpi_runtime.train import shards
 from mpi_runtime.train.scaling import ScalingConfig
-from mpi_runtime.train.worker import Backend, Loop, takes_config
+from mpi_runtime.train.worker import RANK, Backend, Loop, takes_config
 from mpi_runtime.tune import Result, RunConfig, TuneError, Tuner
 from mpi_runtime.tune.extend import DEFAULT_FOLDER, PREPARED, Prepared, Trial, advised
 
@@ -26,8 +27,27 @@ class TrainingFailedError(TuneError):
         """What the training has reported until then."""
 
 
+@published("mpi_runtime.train")
+class WorkerGroupError(TrainingFailedError):
+    """A training has failed because workers have."""
+
+    def __init__(
+        self, error_message: str, worker_failures: Mapping[int, Exception], result: Result | None = None
+    ) -> None:
+        super().__init__(error_message, result)
+        self.error_message = error_message
+        """The same text as that of this error."""
+        self.worker_failures = dict(worker_failures)
+        """The error of the worker with which the failure began, by its rank."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.error_message, self.worker_failures, self.result)
+
+
 class _Training(Tuner):
     """The experiment of a trainer. Its user does not see it."""
+
+    _is_training = True
 
     def _again(self) -> str:
         return (
@@ -104,7 +124,7 @@ class DataParallelTrainer:
         checkpoint, also if it had ended: more epochs continue it, and where none are left the result stays.
 
         Raises:
-            TrainingFailedError: it has failed more often than `FailureConfig` allows.
+            WorkerGroupError: it has failed more often than `FailureConfig` allows.
             InfeasibleResourceError: the nodes can never hold all workers.
         """
         run = self.run_config
@@ -130,9 +150,19 @@ class DataParallelTrainer:
 
 def _checked(result: Result) -> Result:
     if result.error is not None:
-        raise TrainingFailedError(
-            f"The training in {Path(result.path).parent} has failed: {result.error}\nTo continue it from its last "
+        raise WorkerGroupError(
+            f"The training in {result.path} has failed: {result.error}\nTo continue it from its last "
             "checkpoint, run the program again with the same RunConfig(name=..., storage_path=...).",
+            {_rank_of(result.error): result.error},
             result,
         ) from result.error
     return result
+
+
+def _rank_of(error: Exception) -> int:
+    """The rank of the worker that has raised an error, or has died."""
+    rank = getattr(getattr(error, "cause", error), RANK, None)
+    if rank is None:
+        found = re.search(r"rank (\d+) of its gang", str(error))
+        rank = int(found[1]) if found else 0
+    return int(rank)

@@ -1,8 +1,8 @@
 """One worker of a training: runs the function on a member of a gang, and reports with the other workers.
 
 A report needs two meetings of all workers. Before the first each writes its files of the checkpoint. Then rank 0 sends
-the report, and waits for the decision about the trial, which the others receive in the second. A worker whose function
-has ended takes part in a meeting too, so the others notice if they still report.
+the report, and waits for the decision about the trial, which the others receive in the second, with the place of the
+checkpoint. A worker whose function has ended takes part in a meeting too, so the others notice if they still report.
 """
 
 from __future__ import annotations
@@ -49,10 +49,52 @@ T = TypeVar("T")
 TRAIN_DATASET_KEY = "train"
 """The name of the data set that `get_dataset_shard` returns without a name."""
 TrainContext = Context
+RANK = "_rank_of_training"
+"""The attribute of an error with the rank of the worker that has raised it."""
 CONFIG = "train_loop_config"
 """The only key that the space of a tuned trainer may have."""
-_REPORTS, _WRITES, _ENDS, _SHARES = b"r", b"w", b"e", b"b"
+_REPORTS, _WRITES, _PLACES, _ENDS, _SHARES = b"r", b"w", b"p", b"e", b"b"
 _STOPS, _CONTINUES = b"s", b"c"
+
+
+@dataclass(frozen=True)
+class Saving:
+    """How a worker saves its files of a checkpoint."""
+
+    name: str | None = None
+    """The name of the checkpoint's directory; None: it has its number."""
+    is_placed: bool = False
+    """Whether the files are where the checkpoint shall be."""
+    deletes: bool = False
+    """Whether the directory with the files is deleted when they are saved."""
+    upload: Callable[[Checkpoint, str], object] | None = None
+    """Saves the files in place of the runtime, and returns the checkpoint."""
+
+    def path(self, run: TrialRun) -> str:
+        """The path of the next checkpoint below the directory of the experiment."""
+        return run.next_path() if self.name is None else os.path.join(run.start.folder, self.name)
+
+    def placed(self, run: TrialRun, checkpoint: Checkpoint) -> str:
+        """The path of a checkpoint that is where it shall be; empty: it is to be copied there."""
+        if self.upload is not None:
+            made = self.upload(checkpoint, os.path.basename(self.path(run)))
+            if not isinstance(made, Checkpoint):
+                raise ValueError(f"checkpoint_upload_fn must return a `ray.train.Checkpoint`, not {made!r}")
+        elif self.is_placed:
+            made = checkpoint
+        else:
+            return ""
+        check_checkpoint(made)
+        place = os.path.abspath(made.path)
+        if os.path.dirname(place) != run.start.directory:
+            raise ValueError(
+                f"the checkpoint {place} is not in {run.start.directory}, where those of this training are: make its "
+                "path by get_context().get_storage().build_checkpoint_path_from_name(name)"
+            )
+        return os.path.relpath(place, run.start.experiment)
+
+
+BY_NUMBER = Saving()
 
 
 class Backend(Protocol):
@@ -82,9 +124,14 @@ class Loop:
         own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
         with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
             seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
-            value = self.function(own) if takes_config(self.function) else self.function()
+            try:
+                value = self.function(own) if takes_config(self.function) else self.function()
+            except Exception as error:
+                with contextlib.suppress(Exception):  # a class without attributes
+                    setattr(error, RANK, run.ranks.rank)
+                raise
             if not run.ranks.rank:
-                _keep_return_value(Path(run.start.experiment, run.start.trial_id), value)
+                _keep_return_value(Path(run.start.directory), value)
             run.end()
 
 
@@ -132,25 +179,29 @@ class WorkerRun(TrialRun):
         ranks = Ranks(place.rank, place.size, local.index(place.rank), len(local), own)
         super().__init__(trial.start, trial.persist_s, ranks)
         self._datasets = datasets
-        folder = Path(self.start.experiment, self.start.trial_id)
-        for left in folder.glob(f".checkpoint_*.rank{place.rank}"):  # an earlier attempt ended before its report
+        for left in Path(self.start.directory).glob(f".*.rank{place.rank}"):  # an earlier attempt ended before a report
             shutil.rmtree(left, ignore_errors=True)
 
-    def report(self, metrics: Mapping[str, object], checkpoint: Checkpoint | None) -> None:
+    def report(self, metrics: Mapping[str, object], checkpoint: Checkpoint | None, saving: Saving = BY_NUMBER) -> None:
         """Report with all other workers: the values of rank 0, and the files of all."""
         values, odd = plain(metrics)
-        number, path = self.next_number, self.next_path()
-        self._write(checkpoint, path)
-        kinds = self._together("reports", _REPORTS if checkpoint is None else _WRITES)
-        writers = [rank for rank, kind in enumerate(kinds) if kind == _WRITES]
+        number, path = self.next_number, saving.path(self)
+        parts = self._together("reports", self._write(checkpoint, path, saving))
+        has_files = any(part != _REPORTS for part in parts)
         if self.ranks.rank:
             self.iteration += 1
             decision = b""
         else:
-            saved = self._saved(checkpoint, writers, number, path)
+            saved = self._saved(checkpoint, parts, number, path)
             decision = _CONTINUES if self.send(values, saved, odd) else _STOPS
-        self.next_number = number + bool(writers)
-        if self._meet(decision)[0] == _STOPS:
+            decision += os.fsencode(saved.path) if saved else b""
+        self.next_number = number + has_files
+        decided = self._meet(decision)[0]
+        if len(decided) > 1:
+            self.latest = Saved(number, os.fsdecode(decided[1:]))
+        if checkpoint is not None and saving.deletes and not checkpoint.is_in_memory:
+            shutil.rmtree(checkpoint.path, ignore_errors=True)
+        if decided.startswith(_STOPS):
             raise StopTrial
 
     def share(self, data: T) -> T:
@@ -188,26 +239,40 @@ class WorkerRun(TrialRun):
         job().outbox.flush()  # calls that this worker has submitted come before those of others from now on
         return self._member.meet(part)
 
-    def _write(self, checkpoint: Checkpoint | None, path: str) -> None:
-        """Write the files of this worker beside the checkpoint's final place."""
+    def _write(self, checkpoint: Checkpoint | None, path: str, saving: Saving) -> bytes:
+        """Write the files of this worker beside the checkpoint's final place, and return its part of the meeting."""
         if checkpoint is None:
-            return
+            return _REPORTS
         check_checkpoint(checkpoint)
-        if not checkpoint.is_in_memory:
-            keep(checkpoint, self.start.experiment, _part(path, self.ranks.rank))
-        elif self.ranks.rank:
-            raise ValueError("only rank 0 may report a checkpoint made by from_dict(): use from_directory() on others")
+        if checkpoint.is_in_memory:
+            if self.ranks.rank:
+                raise ValueError(
+                    "only rank 0 may report a checkpoint made by from_dict(): use from_directory() on others"
+                )
+            return _WRITES
+        if placed := saving.placed(self, checkpoint):
+            return _PLACES + os.fsencode(placed)
+        part = _part(path, self.ranks.rank)
+        keep(checkpoint, self.start.experiment, part)
+        return _WRITES + os.fsencode(part)
 
-    def _saved(self, checkpoint: Checkpoint | None, writers: list[int], number: int, path: str) -> Saved | None:
+    def _saved(self, checkpoint: Checkpoint | None, parts: list[bytes], number: int, path: str) -> Saved | None:
         """On rank 0: make one checkpoint of all files."""
-        if not writers:
+        written = [os.fsdecode(part[1:]) for part in parts if part.startswith(_WRITES)]
+        placed = sorted({os.fsdecode(part[1:]) for part in parts if part.startswith(_PLACES)})
+        if len(placed) > 1:
+            raise ValueError(
+                f"the files of one checkpoint are in {' and '.join(placed)}: they must be in one directory"
+            )
+        if not written and not placed:
             return None
         if checkpoint is not None and checkpoint.is_in_memory:
-            if writers != [0]:
+            if len(written) + len(placed) > 1:
                 raise ValueError("rank 0 has reported a checkpoint made by from_dict(), and other ranks have files")
             return self.save(checkpoint)
-        merge(self.start.experiment, [_part(path, rank) for rank in writers], path)
-        return Saved(number, path)
+        target = placed[0] if placed else path
+        merge(self.start.experiment, [*placed, *written], target)
+        return Saved(number, target)
 
 
 def _part(path: str, rank: int) -> str:

@@ -74,7 +74,7 @@ def _seconds(trial: WatchedTrial) -> float:
 
 def _facts(trial: WatchedTrial) -> Config:
     told = {"trial": trial.trial_id, "status": trial.status, "reports": len(trial.history), "seconds": _seconds(trial)}
-    return {**told, "config": trial.config, "last": trial.last}
+    return {**told, "config": trial.config, "last": trial.reported[-1] if trial.reported else {}}
 
 
 def show_best(directory: Path, as_json: bool) -> int:

@@ -80,6 +80,8 @@ class Trial:
     config: Config
     status: str = PENDING
     last_result: Report = field(default_factory=dict)
+    reported: Report = field(default_factory=dict)
+    """The same as it was reported: without the values that each report has."""
     best_result: Report = field(default_factory=dict)
     """The report with the best value of the metric; empty if there is no metric."""
     best_score: float = float("-inf")

@@ -18,12 +18,11 @@ _MODEL = "the library's defaults are used; a Searcher of your own can set them"
 _SYNCHRONOUS = "trials do not wait for each other"
 _UPLOAD = "checkpoints are copied below the experiment before report() returns"
 ADVICE = {
-    "accelerator_type": "set resources_per_worker",
     "analysis": "points_to_evaluate tries points first",
     "chdir_to_trial_dir": "the working directory stays that of the program: tune.get_context().get_trial_dir()",
     "backend_config": "set torch_config of TorchTrainer",
     "checkpoint_at_end": _CHECKPOINTS + "(checkpoint_at_end=...)",
-    "checkpoint_dir_name": "directories of checkpoints have their numbers",
+    "checkpoint_dir_name": "directories of checkpoints have their numbers; mpi_runtime.train.report takes names",
     "checkpoint_freq": _CHECKPOINTS + "(checkpoint_frequency=...)",
     "checkpoint_score_attr": _CHECKPOINTS + "(checkpoint_score_attribute=..., checkpoint_score_order=...)",
     "checkpoint_upload_fn": _UPLOAD,

@@ -198,14 +198,13 @@ class Driver:
                 f"Trial {run.trial_id} has reported what cannot be written in {told.odd}, so it is text in results, "
                 "loggers and stoppers. Report numbers, text, lists and dictionaries; the rest belongs in a checkpoint.",
             )
-        metrics = {"timestamp": int(time.time()), "hostname": host, "pid": pid, **told.metrics}
-        self._happened(events.Reported(run.trial_id, metrics, told.saved))
+        of_process = {} if self.study.is_training else {"timestamp": int(time.time()), "hostname": host, "pid": pid}
+        self._happened(events.Reported(run.trial_id, {**of_process, **told.metrics}, told.saved))
 
     def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError | None = None) -> None:
         """A trial has failed. `error`: None if only the words of the event are known."""
         trial = self.study.trials[event.trial_id]
-        path = self._plan.directory / trial.trial_id
-        path.mkdir(exist_ok=True)
+        path = Path(trial.local_path)
         with (path / "error.txt").open("a", encoding="utf-8") as file:
             file.write(in_utf8(f"{type(error or TuneError()).__name__}\n{error or event.error}\n"))
         if error is None:
@@ -269,7 +268,11 @@ class Driver:
     def remove(self, paths: Sequence[str]) -> None:
         """Remove checkpoints when the lines so far are on disk."""
         for path in paths:
-            self._log.after_sync(partial(shutil.rmtree, self._plan.directory / path, ignore_errors=True))
+            self._log.after_sync(partial(self._remove, path))
+
+    def _remove(self, path: str) -> None:
+        if not self._plan.kept.has(path):  # a later checkpoint may have the same name
+            shutil.rmtree(self._plan.directory / path, ignore_errors=True)
 
     def _start(self, order: Start) -> None:
         if self._is_leaving:
@@ -282,6 +285,9 @@ class Driver:
         group = None
         if len(request.bundles) > 1 and not isinstance(request, GangRequest):
             group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(trial.local_path)
+        folder = "" if self.study.is_training else trial.trial_id
         start = TrialStart(
             trial.trial_id,
             trial.index,
@@ -293,6 +299,7 @@ class Driver:
             os.fspath(plan.directory),
             request,
             plan.prepared.parameters,
+            folder,
         )
         stream = self._functions.of(request, group).remote(start)
         is_from_memory = order.checkpoint is not None and not order.checkpoint.path
@@ -343,7 +350,8 @@ class Driver:
         if isinstance(last, Saved) and not last.path and all(one.saved is not last for one in own):
             in_memory.append((last, kept.count(trial.trial_id), at))  # of another trial, from which it continued
         for saved, number, done in in_memory:
-            relative = os.path.join(trial.trial_id, f"checkpoint_{number:06d}")
+            place = "" if self.study.is_training else trial.trial_id
+            relative = os.path.join(place, f"checkpoint_{number:06d}")
             with contextlib.suppress(MpiRuntimeError):
                 keep(saved.opened(""), os.fspath(self._plan.directory), relative)
                 self._happened(events.Moved(trial.trial_id, Saved(number, relative), done))

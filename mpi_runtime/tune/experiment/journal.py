@@ -22,6 +22,7 @@ from mpi_runtime.files.claim import Claim
 from mpi_runtime.files.segments import Began, Noted
 from mpi_runtime.files.writing import is_full
 from mpi_runtime.tune.study.events import Event, Moved, Reported
+from mpi_runtime.tune.study.settings import CheckpointConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Config
 from mpi_runtime.tune.trials.checkpoint import Saved
@@ -57,6 +58,10 @@ class Header(msgspec.Struct):
     stops_early: bool = False
     """Whether its scheduler may stop trials."""
     limit_s: float | None = None
+    is_training: bool = False
+    """Whether its only trial has the directory of the experiment, and results have what it has reported alone."""
+    ranking: tuple[str | None, str, int | None] = (None, "max", None)
+    """Of checkpoints: the reported value, whether "min" or "max" is best, and how many are kept."""
 
 
 class _Checkpoint(msgspec.Struct):
@@ -96,10 +101,12 @@ def exists(directory: Path) -> bool:
     return bool(segments.paths(directory))
 
 
-def header_of(name: str, study: Study) -> Header:
+def header_of(name: str, study: Study, checkpoints: CheckpointConfig) -> Header:
     """The header of an experiment with a trainable of this name."""
     limit_s = study.time_limit_s if math.isfinite(study.time_limit_s) else None
-    return Header(name, study.metric, study.mode, study.most, not study.scheduler.is_passive, limit_s)
+    ranking = checkpoints.checkpoint_score_attribute, checkpoints.checkpoint_score_order, checkpoints.num_to_keep
+    stops_early = not study.scheduler.is_passive
+    return Header(name, study.metric, study.mode, study.most, stops_early, limit_s, study.is_training, ranking)
 
 
 def header(directory: Path) -> Header:

@@ -26,8 +26,8 @@ class WatchedTrial:
     path: str
     status: str = "PENDING"
     history: list[Report] = field(default_factory=list[Report])
-    last: Report = field(default_factory=Report)
-    """Its last report, as it was made."""
+    reported: list[Report] = field(default_factory=list[Report])
+    """The same as they were made."""
     error: Exception | None = None
     checkpoint: None = None
     kept: dict[int, tuple[int, Saved]] = field(default_factory=dict[int, tuple[int, Saved]])
@@ -63,14 +63,15 @@ class Watched(list[WatchedTrial]):
         self.name, self.metric, self.mode = header.name, header.metric or None, header.mode or None
         self.most = header.most
         """The number of trials; None: unlimited, or not known."""
-        self._stops_early = header.stops_early
+        self._stops_early, self.is_training = header.stops_early, header.is_training
+        self.ranking = header.ranking
         self._limit_s = math.inf if header.limit_s is None else header.limit_s
         self._now_s = 0.0
         self.directory, self.experiment_path = directory, os.fspath(directory)
         for line in journal.read(directory):
             self._now_s = line.now
             for trial_id, config in line.configs.items():
-                path = os.path.join(directory, trial_id)
+                path = os.fspath(directory if header.is_training else directory / trial_id)
                 self.append(WatchedTrial(trial_id, written(config), path, began_s=line.now))
             for trial_id, status in line.states.items():
                 self.of(trial_id).moved(status, line.now)
@@ -84,8 +85,9 @@ class Watched(list[WatchedTrial]):
                 trial.kept[saved.number] = last if is_new else trial.kept[saved.number][0], saved
             if isinstance(event, Reported):
                 trial = self.of(event.trial_id)
-                trial.last, trial.reported_s = dict(event.metrics), line.now
-                metrics, count = named_in(trial.last, self.metric), count_in(trial.last, "training_iteration")
+                made, trial.reported_s = dict(event.metrics), line.now
+                trial.reported.append(made)
+                metrics, count = named_in(made, self.metric), count_in(made, "training_iteration")
                 iteration = len(trial.history) + 1 if count is None else count
                 counted = {"training_iteration": iteration}
                 trial.history.append(counted | {"time_s": line.now} | metrics | counted)

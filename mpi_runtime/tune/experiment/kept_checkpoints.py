@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from mpi_runtime.tune.study.events import Event, Moved, Reported, Sized
 from mpi_runtime.tune.study.settings import CheckpointConfig
 from mpi_runtime.tune.trial import Progress, Report, Trial, has_value, score_in
 from mpi_runtime.tune.trials.checkpoint import Saved
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -27,9 +30,11 @@ class Kept:
 class KeptCheckpoints:
     """The checkpoints of all trials of an experiment."""
 
-    def __init__(self, config: CheckpointConfig, directory: Path, replays: bool = False) -> None:
+    def __init__(
+        self, config: CheckpointConfig, directory: Path, replays: bool = False, is_training: bool = False
+    ) -> None:
         """Begin with none. `replays`: the events until `replayed` are those of a journal."""
-        self._config = config
+        self._config, self._is_training = config, is_training
         self._directory = directory
         self._of: dict[str, list[Kept]] = {}
         self._counts: dict[str, int] = {}
@@ -42,8 +47,9 @@ class KeptCheckpoints:
         Earlier versions kept fewer, and users remove some.
         """
         if replays and config.num_to_keep is not None:
-            places = directory.glob("*/checkpoint_*")
-            self._there = {os.path.join(place.parent.name, place.name) for place in places}
+            self._there = {os.path.relpath(place, directory) for one in ("*", "*/*") for place in directory.glob(one)}
+        self._noted: set[str] = set()
+        """Those of them that the journal names."""
 
     def count(self, trial_id: str) -> int:
         """The number of the next checkpoint of a trial."""
@@ -70,7 +76,18 @@ class KeptCheckpoints:
         self._forget_memory()
         there, self._there = self._there or set(), None
         kept = {one.saved.path for entries in self._of.values() for one in entries}
-        return sorted(path for path in there - kept if _number(path) < self.count(os.path.dirname(path)))
+        return sorted((there & self._noted) - kept)
+
+    def ranked(self, found: Sequence[tuple[T, Report]]) -> list[tuple[T, Report]]:
+        """The best of these checkpoints of a training, and the best one last."""
+        config = self._config
+        return ranked(found, config.checkpoint_score_attribute, config.checkpoint_score_order, config.num_to_keep)
+
+    def has(self, path: str) -> bool:
+        """Whether a checkpoint with this path stays."""
+        trial_id = os.path.dirname(path)
+        of = [self._of.get(trial_id, [])] if trial_id else self._of.values()
+        return any(one.saved.path == path for entries in of for one in entries)
 
     def _forget_memory(self) -> None:
         """A run has ended, and with it the checkpoints in memory."""
@@ -105,14 +122,18 @@ class KeptCheckpoints:
                 return doomed  # it continues from that of another trial
             known = next((one for one in entries if one.saved.number == saved.number), None)
         self._counts[trial.trial_id] = max(self.count(trial.trial_id), saved.number + 1)
-        if self._there is not None and saved.path and saved.path not in self._there:
-            return doomed
+        if self._there is not None and saved.path:
+            if saved.path not in self._there:
+                return doomed
+            self._noted.add(saved.path)
         if known is not None:
             known.saved = saved
         else:
             if entries and entries[-1].saved.path:
                 entries[-1].saved = replace(entries[-1].saved, ref=None)  # its memory is free: the file suffices
-            entries.append(Kept(saved, dict(trial.last_result), self._score(trial, saved), trial.progress))
+            entries[:] = [one for one in entries if not saved.path or one.saved.path != saved.path]  # it is replaced
+            report = trial.reported if self._is_training else trial.last_result
+            entries.append(Kept(saved, dict(report), self._score(trial, saved), trial.progress))
         return doomed + self._pruned(trial.trial_id)
 
     def _pruned(self, trial_id: str) -> list[str]:
@@ -152,6 +173,15 @@ class KeptCheckpoints:
                 stacklevel=2,
             )
         return score_in(report, name, self._config.checkpoint_score_order)
+
+
+def ranked(
+    found: Sequence[tuple[T, Report]], attribute: str | None, order: str, most: int | None
+) -> list[tuple[T, Report]]:
+    """The best checkpoints of a training, each with its report, and the best one last. The last one may be missing."""
+    if attribute is not None:
+        found = sorted(found, key=lambda one: score_in(one[1], attribute, order))
+    return list(found if most is None else found[-most:])
 
 
 def _number(path: str) -> int:

@@ -16,7 +16,7 @@ from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.files import private
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import Watched
-from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
+from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints, ranked
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, flat, has_value, number_in, score_in, sign_of
@@ -41,7 +41,8 @@ class History:
     def of(self, trial_id: str) -> list[Config]:
         """The reports of a trial, in order. After those of a lost run the repeated ones follow."""
         self._watched = self._watched or Watched(self._directory)
-        return list(self._watched.of(trial_id).history)
+        trial = self._watched.of(trial_id)
+        return list(trial.reported if self._watched.is_training else trial.history)
 
 
 def error_of(place: Path, text: str) -> Exception:
@@ -65,24 +66,24 @@ def opened(directory: Path, saved: object) -> Checkpoint | None:
 class Result:
     """The result of one trial."""
 
-    trial_id: str
-    """Five characters of the experiment and its number, such as `b6eb5_00003`; the name of its directory."""
-    config: Config
-    """Its configuration; after population based training the last one."""
     metrics: Report
-    """Its last report."""
-    best: Config
-    """Its best report; empty if trials are not compared."""
-    status: str
-    """TERMINATED, ERROR, or its state when the experiment was interrupted."""
+    """Its last report. That of a training has what was reported, and nothing more."""
     checkpoint: Checkpoint | None
     """Its last checkpoint."""
     error: Exception | None
     """Its error, an instance of the class that was raised; None: it has not failed."""
-    path: str
-    """The directory of its files. It exists only if there are any."""
+    path: str = ""
+    """The directory of its files."""
     best_checkpoints: list[tuple[Checkpoint, Config]] = field(default_factory=list, repr=False)
     """The checkpoints that were kept, each with its report."""
+    trial_id: str = ""
+    """Five characters of the experiment and its number, such as `b6eb5_00003`; the name of its directory."""
+    config: Config = field(default_factory=dict)
+    """Its configuration; after population based training the last one."""
+    best: Config = field(default_factory=dict, repr=False)
+    """Its best report; empty if trials are not compared."""
+    status: str = ""
+    """TERMINATED, ERROR, or its state when the experiment was interrupted."""
     _history: History | None = field(default=None, repr=False)
 
     @property
@@ -101,11 +102,14 @@ class Result:
                 as a training, that of the experiment will do. `00003` is short for `b6eb5_00003`.
 
         Raises:
-            JournalError: the directory above it has no experiment.
+            RuntimeError: there is no such directory, or neither it nor the directory above it has an experiment.
             ValueError: the experiment has no such trial, or has several.
         """
         place = Path(path).expanduser().resolve()
         is_whole = journal.exists(place)
+        if not is_whole and not journal.exists(place.parent):
+            why = "has no experiment" if place.is_dir() else "doesn't exist"
+            raise RuntimeError(f"Experiment folder {place} {why}: pass Result.path, or ResultGrid.experiment_path")
         seen = Watched(place if is_whole else place.parent)
         known = ", ".join(trial.trial_id for trial in seen)
         if is_whole and len(seen) != 1:
@@ -117,13 +121,20 @@ class Result:
         trial = seen[0] if is_whole else names.get(place.name)
         if trial is None:
             raise ValueError(f"{place.parent} has no trial {place.name!r}: it has {known or 'none'}")
-        told = trial.history
+        told = trial.reported if seen.is_training else trial.history
         best = best_report(told, seen.metric, seen.mode) if seen.metric and seen.mode else {}
-        kept = [(at, told[index]) for index, one in trial.kept.values() if (at := opened(seen.directory, one))]
+        by_path = {one.path: index for index, one in trial.kept.values()}  # a later one may have the same name
+        kept = [
+            (at, told[index])
+            for index, one in trial.kept.values()
+            if by_path[one.path] == index and (at := opened(seen.directory, one))
+        ]
         last, checkpoint = told[-1] if told else {}, kept[-1][0] if kept else None
+        if seen.is_training:
+            kept = ranked(kept, *seen.ranking)
         error = error_of(Path(trial.path), str(trial.error)) if trial.status == Trial.ERROR else None
         history, status = History(seen.directory), trial.status
-        return cls(trial.trial_id, trial.config, last, best, status, checkpoint, error, trial.path, kept, history)
+        return cls(last, checkpoint, error, trial.path, kept, trial.trial_id, trial.config, best, status, history)
 
     @property
     def filesystem(self) -> Any:
@@ -140,11 +151,25 @@ class Result:
         """All its reports as a data frame. Needs pandas."""
         return load("a data frame", "pandas").DataFrame([flat(one) for one in self.history])
 
-    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
-        """The kept checkpoint with the best value of a metric. CheckpointConfig says which are kept."""
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint:
+        """The kept checkpoint with the best value of a metric. CheckpointConfig says which are kept.
+
+        Args:
+            metric: a reported value, also `a/b` of a nested dictionary.
+            mode: "min" or "max": which value is best.
+
+        Raises:
+            RuntimeError: there is no checkpoint, or none was reported with this metric.
+            ValueError: `mode` is something else.
+        """
+        sign_of(mode)
+        if not self.best_checkpoints:
+            raise RuntimeError(f"No checkpoint exists in {self.path}: report one by report(metrics, checkpoint=...)")
         kept = [(one, report) for one, report in self.best_checkpoints if has_value(report, metric)]
-        rated = [(score_in(report, metric, mode), one) for one, report in kept]
-        return max(rated, key=lambda pair: pair[0])[1] if rated else None
+        if not kept:
+            known = sorted({name for _, report in self.best_checkpoints for name in flat(report)})
+            raise RuntimeError(f"Invalid metric name {metric!r}: the reports with checkpoints have {known}")
+        return max(kept, key=lambda pair: score_in(pair[1], metric, mode))[0]
 
 
 @published("mpi_runtime.tune")
@@ -212,16 +237,24 @@ class ResultGrid(Sequence[Result]):
         return self._made[place]
 
     def _result(self, trial: Trial) -> Result:
-        id, path = trial.trial_id, os.path.join(self._directory, trial.trial_id)
+        id, path = trial.trial_id, self._place(trial)
         checkpoint = opened(self._directory, trial.checkpoint)
         error = self._error(trial) if trial.status == Trial.ERROR else None
         entries = [] if self._kept is None else self._kept.of(id)
         kept = [(one, entry.metrics) for entry in entries if (one := opened(self._directory, entry.saved)) is not None]
-        last, best = trial.last_result, trial.best_result
-        return Result(id, trial.config, last, best, trial.status, checkpoint, error, path, kept, self._history)
+        last = trial.last_result
+        if self._study.is_training:
+            last, kept = trial.reported, self._kept.ranked(kept) if self._kept else []
+        return Result(
+            last, checkpoint, error, os.fspath(path), kept, id, trial.config, trial.best_result, trial.status,
+            self._history,
+        )  # fmt: skip
+
+    def _place(self, trial: Trial) -> Path:
+        return self._directory if self._study.is_training else self._directory / trial.trial_id
 
     def _error(self, trial: Trial) -> Exception:
-        return error_of(self._directory / trial.trial_id, str(trial.error))
+        return error_of(self._place(trial), str(trial.error))
 
     def policy(self, trial_id: str) -> list[tuple[int, Config]]:
         """The schedule of parameters of a trial in population based training, to be replayed.

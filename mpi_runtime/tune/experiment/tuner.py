@@ -22,6 +22,7 @@ import mpi_runtime
 import mpi_runtime.tune.experiment.driver as study_driver
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
+from mpi_runtime.config import NOT_STRICT, environment
 from mpi_runtime.core import published
 from mpi_runtime.errors import JournalError
 from mpi_runtime.extend import first_version
@@ -34,11 +35,11 @@ from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.results import ResultGrid
 from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
-from mpi_runtime.tune.study.callback import Callback, notify
+from mpi_runtime.tune.study.callback import Callback, checked, notify
 from mpi_runtime.tune.study.events import Event
 from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Config, Trial
+from mpi_runtime.tune.trial import Config, Trial, TuneError
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
@@ -103,7 +104,7 @@ class Tuner:
         self._space = dict(param_space or {})
         if self._prepared.as_class is None:
             self._run.checkpoint_config.check_function()
-        self._callbacks = [_checked(callback) for callback in self._run.callbacks]
+        self._callbacks = [checked(callback) for callback in self._run.callbacks]
         try:
             copy.deepcopy(self._space)
         except TypeError as error:
@@ -122,6 +123,9 @@ class Tuner:
         """The number of lines in the journal."""
         self._superseded: list[str] = []
         """The checkpoints that the last run was about to remove."""
+
+    _is_training = False
+    """Whether it is that of a trainer: its only trial has the directory of the experiment."""
 
     @classmethod
     def restore(
@@ -201,7 +205,8 @@ class Tuner:
         Raises:
             InfeasibleResourceError: no node is large enough for a trial.
             JournalError: another program runs this experiment.
-            TuneError: a trial has failed, and FailureConfig has fail_fast="raise".
+            TuneError: a trial has failed, and FailureConfig has fail_fast="raise"; or in each trial the metric is
+                missing, or `stop` raises.
         """
         run, slots = self._run, self._slots()  # first: where the job starts, other ranks become workers
         if self._directory is None and run.on_walltime == "requeue":
@@ -213,7 +218,8 @@ class Tuner:
             self._directory = self._made_directory()
             self._prefix = f"{os.urandom(3).hex()[:5]}_"  # people name trainings and files by the ids of trials
         study, passed = (self._study(slots, self._given), 0.0) if is_new else self._replayed(slots)
-        log = journal.Journal(self._directory, self._lines, journal.header_of(self._prepared.name, study))
+        header = journal.header_of(self._prepared.name, study, run.checkpoint_config)
+        log = journal.Journal(self._directory, self._lines, header)
         try:
             if is_new:
                 self._write()
@@ -223,6 +229,8 @@ class Tuner:
         self._results = ResultGrid(study, self._home, self._kept)
         if run.failure_config.fail_fast == "raise" and self._results.errors:
             raise self._results.errors[0]
+        if study.hopeless:
+            raise TuneError(study.hopeless)
         return self._results
 
     @property
@@ -263,7 +271,7 @@ class Tuner:
 
     def _plan(self, study: Study, callbacks: Sequence[Callback]) -> study_driver.Plan:
         config, checkpoints = self._tune, self._run.checkpoint_config
-        self._kept = self._kept or KeptCheckpoints(checkpoints, self._home)
+        self._kept = self._kept or KeptCheckpoints(checkpoints, self._home, is_training=self._is_training)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
         saves = checkpoints.checkpoint_at_end
         if saves is None:
@@ -291,7 +299,7 @@ class Tuner:
     def _replayed(self, slots: int) -> tuple[Study, float]:
         """The study after its journal, and how long it had run."""
         study = self._study(slots)
-        self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home, replays=True)
+        self._kept = KeptCheckpoints(self._run.checkpoint_config, self._home, True, self._is_training)
         now = 0.0
         for line in resuming.replayed(study, self._home):
             now, self._lines = line.now, line.number + 1
@@ -304,7 +312,9 @@ class Tuner:
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
         directory = os.fspath(self._directory or "")
-        return Study(copy.deepcopy(self._space), tune or _fresh(self._tune), self._run, slots, directory, self._prefix)
+        space, settings = copy.deepcopy(self._space), tune or _fresh(self._tune)
+        is_strict = environment().get(NOT_STRICT, "0") == "0"
+        return Study(space, settings, self._run, slots, directory, self._prefix, self._is_training, is_strict)
 
     def _slots(self) -> int:
         wanted = self._prepared.resources
@@ -344,12 +354,6 @@ class Tuner:
             parts = {**self._space, "trainable": self._prepared, "tune_config": self._tune, "run_config": run}
             raise TypeError(f"The experiment cannot be serialised: {_culprit(parts) or error}") from error
         replace_file(os.fspath(self._home / FILE), data)
-
-
-def _checked(callback: object) -> Callback:
-    if not isinstance(callback, Callback):
-        raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
-    return callback
 
 
 def _made(directory: Path) -> Made:

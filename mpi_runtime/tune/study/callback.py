@@ -61,6 +61,13 @@ class Callback:
         """The experiment has ended."""
 
 
+def checked(callback: object) -> Callback:
+    """Refuse what is no callback, by TypeError."""
+    if not isinstance(callback, Callback):
+        raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
+    return callback
+
+
 def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event, changed: Iterable[Trial]) -> None:
     """Call the callbacks for an event and the trials that it has changed."""
     trials = study.created

@@ -40,6 +40,7 @@ from mpi_runtime.tune.trial import (
     as_number,
     check_goal,
     count_in,
+    has_value,
     is_number,
     named_in,
     required,
@@ -63,14 +64,20 @@ class Study:
         slots: int = 1,
         directory: str = "",
         prefix: str = "",
+        is_training: bool = False,
+        is_strict: bool = True,
     ) -> None:
         """Check the settings before the first trial. `slots` trials have room, of which `tune` may allow fewer.
 
         The `directory` of the experiment is empty in virtual time. Ids of trials have the `prefix` before their number.
+        The only trial of a training has the directory of the experiment. If it is not strict, a report without the
+        metric is not compared.
         """
         _check_types(tune)
         self.space, self.directory, self.seed = dict(space), directory, tune.seed
-        self._prefix = prefix
+        self._prefix, self.is_training, self._is_strict = prefix, is_training, is_strict
+        self.unjudged: dict[str, str] = {}
+        """By trial: why its last report could not be judged."""
         self.searcher: Searcher = tune.search_alg or BasicVariantGenerator()  # type: ignore[assignment]
         self.scheduler: TrialScheduler = tune.scheduler or FIFOScheduler()  # type: ignore[assignment]
         self.stopper = as_stopper(copy.deepcopy(run.stop))  # it counts, and a resume replays this experiment
@@ -139,6 +146,13 @@ class Study:
         return not self._running
 
     @property
+    def hopeless(self) -> str:
+        """Why no trial could be judged; empty: at least one was. A training has an error of its own."""
+        if self.is_training or not self.unjudged or len(self.unjudged) < len(self.trials):
+            return ""
+        return f"No report of any trial could be judged. {next(iter(self.unjudged.values()))}"
+
+    @property
     def is_passive(self) -> bool:
         """Whether every report is followed by `Continue`, unless it has `done`."""
         has_stopper = not isinstance(self.stopper, CombinedStopper) or bool(self.stopper.stoppers)
@@ -201,12 +215,14 @@ class Study:
         result = self._completed(trial, event.metrics, now)
         if event.checkpoint is not None:
             trial.checkpoint, trial.checkpoint_at = event.checkpoint, trial.progress
-        trial.last_result = result
+        trial.last_result, trial.reported = result, dict(event.metrics)
         try:
             _check_counts(trial, event.metrics)
             verdicts = self._judged(trial, result)
         except ReportError as error:
+            self.unjudged[trial.trial_id] = str(error)
             return str(error)
+        self.unjudged.pop(trial.trial_id, None)
         self._perform(trial, verdicts.pop(trial.trial_id))
         self._apply(verdicts)
         return ""
@@ -234,11 +250,12 @@ class Study:
 
     def _judged(self, trial: Trial, result: Report) -> Verdicts:
         """The decisions that follow from a report, about its trial and others. ReportError: it cannot be judged."""
-        time, score = self._compared(trial, result)
+        is_compared = self._is_strict or self.metric is None or has_value(result, self.metric)
+        time, score = self._compared(trial, result) if is_compared else (float(trial.iteration), -math.inf)
         if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
             trial.best_score, trial.best_result = score, result
         is_stopped = self._is_stopped(trial, result)
-        verdicts = self.scheduler.on_trial_result(trial, time, score)
+        verdicts = self.scheduler.on_trial_result(trial, time, score) if is_compared else {}
         if is_stopped:
             verdicts[trial.trial_id] = STOP
         if verdicts.setdefault(trial.trial_id, CONTINUE) != STOP and trial.trial_id not in self._searched:
@@ -432,7 +449,7 @@ class Study:
             config = resolve(merged_space(self.space, config), {}, rng_of(self.seed, index, DRAWS))
         trial = self.trials[trial_id] = Trial(trial_id, index, config)
         if self.directory:
-            trial.local_path = f"{self.directory}/{trial_id}"
+            trial.local_path = self.directory if self.is_training else f"{self.directory}/{trial_id}"
         self.created.append(trial)
         self.scheduler.on_trial_add(trial)
         return trial

@@ -132,8 +132,17 @@ class Checkpoint:
         """Add values to the metadata."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Checkpoint):
+            return NotImplemented
+        return self.path == other.path and self._data is other._data
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
     def __repr__(self) -> str:
-        return f"Checkpoint({sorted(self._data)} in memory)" if self._data is not None else f"Checkpoint({self.path!r})"
+        in_memory = f"Checkpoint({sorted(self._data)} in memory)" if self._data is not None else ""
+        return in_memory or f"Checkpoint(filesystem=local, path={self.path})"
 
 
 @dataclass(frozen=True)
@@ -149,7 +158,7 @@ class Saved:
 
     def is_of(self, trial_id: str) -> bool:
         """Whether it is on disk among those of this trial. Others are of the trial from which it continues."""
-        return self.path.startswith(trial_id + os.sep)
+        return os.path.dirname(self.path) in ("", trial_id)  # without a directory: of a training
 
     def opened(self, experiment: str) -> Checkpoint:
         """The checkpoint, from memory if possible. ObjectLostError: it was in memory only, and is lost."""
@@ -181,7 +190,10 @@ def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
 
 
 def merge(experiment: str, parts: list[str], relative: str) -> None:
-    """Make one checkpoint of parts that `keep` has written. Of files with the same name the last one stays."""
+    """Make one checkpoint of parts that `keep` has written. Of files with the same name the last one stays.
+
+    The first part may be where the checkpoint shall be, so the others are added to it.
+    """
     import shutil
 
     first, *others = (os.path.join(experiment, part) for part in parts)
@@ -194,8 +206,9 @@ def merge(experiment: str, parts: list[str], relative: str) -> None:
             _sync(into)
         shutil.rmtree(other)
     target = os.path.join(experiment, relative)
-    shutil.rmtree(target, ignore_errors=True)
-    os.rename(first, target)
+    if first != target:
+        shutil.rmtree(target, ignore_errors=True)
+        os.rename(first, target)
     _sync(os.path.dirname(target))
 
 

@@ -53,6 +53,13 @@ class TrialStart:
     """The resources that it has."""
     parameters: References = field(default_factory=dict)
     """References to the values of `with_parameters`."""
+    folder: str = ""
+    """The directory of its files, below that of the experiment; empty: the same."""
+
+    @property
+    def directory(self) -> str:
+        """The directory of its files."""
+        return os.path.join(self.experiment, self.folder) if self.folder else self.experiment
 
 
 class Told(NamedTuple):
@@ -81,6 +88,27 @@ class Ranks(NamedTuple):
 ALONE = Ranks()
 
 
+class Storage(str):
+    """The directory of an experiment."""
+
+    def __new__(cls, start: TrialStart) -> Storage:
+        """The directory of the experiment of a trial."""
+        made = super().__new__(cls, start.experiment)
+        made._trial = start.directory
+        return made
+
+    _trial: str
+
+    @property
+    def experiment_fs_path(self) -> str:
+        """The same path."""
+        return str(self)
+
+    def build_checkpoint_path_from_name(self, checkpoint_dir_name: str) -> str:
+        """The path of a checkpoint of this trial with this name."""
+        return os.path.join(self._trial, checkpoint_dir_name)
+
+
 @published("mpi_runtime.tune")
 class Context:
     """Names and directories of the running trial. Ray calls it `TuneContext`, and `TrainContext` in a training."""
@@ -99,17 +127,16 @@ class Context:
 
     def get_trial_dir(self) -> str:
         """The directory of the trial's files, created if necessary."""
-        path = os.path.join(self._start.experiment, self._start.trial_id)
-        os.makedirs(path, exist_ok=True)
-        return path
+        os.makedirs(self._start.directory, exist_ok=True)
+        return self._start.directory
 
     def get_experiment_name(self) -> str:
         """The name of the experiment."""
         return os.path.basename(self._start.experiment)
 
-    def get_storage(self) -> str:
-        """The directory of the experiment."""
-        return self._start.experiment
+    def get_storage(self) -> Storage:
+        """The directory of the experiment, as text with the names that it has in Ray."""
+        return Storage(self._start)
 
     def get_trial_resources(self) -> PlacementGroupFactory:
         """The resources of the trial: `required_resources` has the amounts by name."""
@@ -152,11 +179,15 @@ class TrialRun:
         """The number of the next checkpoint."""
         self._has_reported = False
         self.iteration = start.iteration
+        self.latest = start.checkpoint
+        """The checkpoint that `get_checkpoint` returns."""
 
     def report(self, metrics: Mapping[str, object], checkpoint: Checkpoint | None) -> None:
         """Send a report to the driver, and wait for its decision. StopTrial: the trial ends here."""
         values, odd = plain(metrics)
-        if not self.send(values, self.save(checkpoint), odd):
+        saved = self.save(checkpoint)
+        self.latest = saved or self.latest
+        if not self.send(values, saved, odd):
             raise StopTrial
 
     def send(self, metrics: Report, saved: Saved | None, odd: str) -> bool:
@@ -190,7 +221,7 @@ class TrialRun:
 
     def next_path(self) -> str:
         """The path of the next checkpoint below the directory of the experiment."""
-        return os.path.join(self.start.trial_id, f"checkpoint_{self.next_number:06d}")
+        return os.path.join(self.start.folder, f"checkpoint_{self.next_number:06d}")
 
 
 def check_checkpoint(checkpoint: object) -> None:
@@ -250,9 +281,12 @@ def report(metrics: Mapping[str, object], checkpoint: Checkpoint | None = None) 
 
 @published("mpi_runtime.tune")
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint from which this trial continues; None: it starts from scratch."""
-    start = trial_run().start
-    return None if start.checkpoint is None else start.checkpoint.opened(start.experiment)
+    """The last checkpoint that this trial has reported, also in earlier attempts; None: there is none.
+
+    In a training with several workers, one that is in memory does not count until the next attempt.
+    """
+    run = trial_run()
+    return None if run.latest is None else run.latest.opened(run.start.experiment)
 
 
 @published("mpi_runtime.tune")

@@ -70,17 +70,19 @@ def loop(config):
 
 references = [mpi_runtime.put(number) for number in range(5)]
 found = trainer(loop, 3, {"epochs": 2}, {"config": references, "array": numpy.zeros((7, 2))}, name="first").fit()
-print([found.metrics[key] for key in ("own", "sum", "shape", "node", "name", "trial", "training_iteration")])
-print(found.checkpoint.to_dict(), len(found.history))
-again = train.Result.from_path(os.path.dirname(found.path))
+print([found.metrics[key] for key in ("own", "sum", "shape", "node", "name", "trial")])
+print(found.checkpoint.to_dict(), len(found.history), [sorted(one) == sorted(found.metrics) for one in found.history])
+print(sorted(found.metrics), found.path == folder + "/first", os.path.dirname(found.checkpoint.path) == found.path)
+again = train.Result.from_path(found.path)
 print([[one.return_value["rank"], float(one.return_value["weights"].sum())] for one in (found, again)])
 print([getattr(again, name) == getattr(found, name) for name in ("trial_id", "status", "history", "error", "config")],
       again.checkpoint.to_dict(), len(again.best_checkpoints), again.metrics["own"], again.best)
-for path in (found.path + "1", folder):
+for path in (found.path + "1", folder, found.path + "/1"):
     try:
         train.Result.from_path(path)
-    except (ValueError, mpi_runtime.errors.JournalError) as error:
-        print(f"trial '{found.trial_id}1': it has {found.trial_id}" in str(error), "has no experiment" in str(error))
+    except (RuntimeError, ValueError) as error:
+        print("doesn't exist" in str(error), "has no experiment" in str(error),
+              f"no trial '1': it has {found.trial_id}" in str(error))
 
 def no_argument():
     train.report({"a": 1})
@@ -174,12 +176,14 @@ except mpi_runtime.errors.InfeasibleResourceError as error:
 def test_what_workers_see_and_report(ranks: int | None, tmp_path: Path) -> None:
     completed = run_program(MEANING, str(tmp_path), ranks=ranks, mpi="mpich" if ranks else None, timeout=120).expect(0)
     assert completed.stdout.splitlines() == [
-        "[[0, 3, 0, 3], 0, [2, 2], 0, 'first', '00000', 2]",
-        "{'epoch': 1} 2",
+        "[[0, 3, 0, 3], 0, [2, 2], 0, 'first', '00000']",
+        "{'epoch': 1} 2 [True, True]",
+        "['name', 'node', 'own', 'shape', 'sum', 'trial'] True True",
         "[[0, 2.0], [0, 2.0]]",
         "[True, True, True, True, True] {'epoch': 1} 1 [0, 3, 0, 3] {}",
-        "True False",
-        "False True",
+        "True False False",
+        "False True False",
+        "False False True",
         "1 None",
         "None",
         *["True"] * 3,
@@ -268,7 +272,7 @@ print([one["epoch"] for one in found.history], flush=True)
 def test_a_job_that_ends_continues_by_its_name(number: int, tmp_path: Path) -> None:
     with start_program(RESTARTED, str(tmp_path), "0.2") as program:
         pid = int(program.wait_for_line("driver").split()[1])
-        wait_until(lambda: list(tmp_path.glob("mine/*_00000/checkpoint_000002")), timeout=60)
+        wait_until(lambda: list(tmp_path.glob("mine/checkpoint_000002")), timeout=60)
         os.kill(pid, number)
         assert program.finish(timeout=60).returncode != 0
     completed = run_program(RESTARTED, str(tmp_path), "0", timeout=60).expect(0)
@@ -315,6 +319,56 @@ def test_the_same_name_runs_again_from_the_last_checkpoint(tmp_path: Path) -> No
     assert completed.stderr.count(f"There is a training in {tmp_path / 'other'} already") == 1
 
 
+NAMED = (
+    BEGIN
+    + """
+mpi_runtime.init(num_cpus=2)
+ASYNC = train.CheckpointUploadMode.ASYNC
+
+def loop(config):
+    last = train.get_checkpoint()
+    known = len(train.get_all_reported_checkpoints())
+    first = 1 + int(last.path.rpartition("=")[2]) if last else 0
+    for epoch in range(first, 4):
+        for options in ({}, {"checkpoint_upload_mode": ASYNC}):  # the second replaces the first
+            path = tempfile.mkdtemp(dir=sys.argv[1])
+            train.report({"epoch": epoch, "first": first, "known": known}, train.Checkpoint(path),
+                         checkpoint_dir_name=f"epoch={epoch}", **options)
+            assert os.path.exists(path) == (not options)
+        assert train.get_checkpoint().path.endswith(f"epoch={epoch}")
+        train.collective.barrier()
+        if epoch in (0, 2):
+            raise RuntimeError("on purpose")
+
+kept = train.CheckpointConfig(num_to_keep=3)
+for _ in range(2):
+    found = trainer(loop, name="mine", failure_config=train.FailureConfig(max_failures=2), checkpoint_config=kept).fit()
+    print([tuple(one.values()) for _, one in found.best_checkpoints], sorted(one.name for one in os.scandir(found.path)
+          if one.name.startswith("epoch")), len(train.Result.from_path(found.path).best_checkpoints))
+
+def wrong(config):
+    train.report({}, train.Checkpoint(folder), **config)
+for options in ({"checkpoint_dir_name": "../x"}, {"checkpoint_upload_mode": "NO_UPLOAD"},
+                {"checkpoint_upload_fn": lambda *_: None}):
+    try:
+        trainer(wrong, 1, options).fit()
+    except train.WorkerGroupError as error:
+        print(type(error.worker_failures[0].cause).__name__, str(error.worker_failures[0].cause).split(":")[0][:40])
+"""
+)
+
+
+def test_checkpoints_have_names(tmp_path: Path) -> None:
+    completed = run_program(NAMED, str(tmp_path), timeout=120).expect(0)
+    kept = "[(1, 1, 1), (2, 1, 1), (3, 3, 3)] ['epoch=1', 'epoch=2', 'epoch=3'] 3"
+    assert completed.stdout.splitlines()[:2] == [kept, kept]
+    assert [line.split()[:2] for line in completed.stdout.splitlines()[2:]] == [
+        ["ValueError", "checkpoint_dir_name='../x'"],
+        ["ValueError", "the"],
+        ["ValueError", "checkpoint_upload_fn"],
+    ]
+
+
 TUNED = (
     BEGIN
     + """
@@ -353,8 +407,7 @@ places = [one.get("checkpoint_path", "") for one in grid[0].history]
 while mpi_runtime.available_resources().get("CPU") != 4:  # members of an ended training end a little later
     time.sleep(0.05)
 names = [os.path.relpath(place, folder).split("/") for place in places if place]
-inner, trial, _ = names[0]
-print(inner == "inner" + grid[0].trial_id, trial != grid[0].trial_id, [name[2] for name in names])
+print(names[0][0] == "inner" + grid[0].trial_id, [name[1] for name in names])
 again = tune.Tuner(driver, param_space={"x": 7}, run_config=run_config()).fit()
 print(again[0].metrics["loss"], again[0].metrics["step"])
 try:
@@ -377,7 +430,7 @@ def test_each_trial_is_a_gang_and_needs_nothing_beside_it(tmp_path: Path) -> Non
         "6 True",
         'the space of a trainer has the key "train_loop_config" and no other: not x',
         "6 [4] 4 {'x': 1}",
-        "True True ['checkpoint_000000', 'checkpoint_000001']",
+        "True ['checkpoint_000000', 'checkpoint_000001']",
         "1.75 4",
         "True",
         "True",

@@ -107,8 +107,9 @@ def test_a_report_without_the_score_ranks_last_and_is_a_warning(tmp_path: Path) 
     with pytest.warns(UserWarning, match=r"checkpoint_score_attribute is 'acc', which is not in a report .*rank last"):
         result = experiment(tmp_path, [None, 1, None, 0], num_to_keep=1, checkpoint_score_attribute="acc")
     assert kept_by(result) == [1, 3]
-    assert number_in(result.get_best_checkpoint("acc", "max")) == 1  # type: ignore[arg-type]
-    assert result.get_best_checkpoint("other", "max") is None
+    assert number_in(result.get_best_checkpoint("acc", "max")) == 1
+    with pytest.raises(RuntimeError, match="Invalid metric name 'other': the reports with checkpoints have "):
+        result.get_best_checkpoint("other", "max")
 
 
 @pytest.mark.usefixtures("job")

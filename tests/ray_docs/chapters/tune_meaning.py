@@ -520,3 +520,66 @@ def the_configuration_is_in_each_report():
 
     with _fitted(_counts, {"x": 5}, run={"stop": stop}) as results:
         print(seen, results[0].metrics["config"], results[0].config)
+
+
+# What cannot be judged.
+
+
+def an_error_of_a_stopper():
+    """A stopper that raises ends the experiment."""
+
+    def stop(trial_id, result):
+        raise ValueError("on purpose")
+
+    def fit():
+        with _fitted(_counts, run={"stop": stop}) as results:
+            print(results.num_errors)
+
+    print(raised(fit, "Exception"), _is_tune_error(fit))
+
+
+def a_metric_that_is_not_reported():
+    """It ends the experiment, unless a variable of the environment says that this is not checked."""
+
+    def fit():
+        with _fitted(_counts, metric="nothing", mode="max") as results:
+            print(results.num_errors, results[0].metrics["step"])
+
+    print(_is_tune_error(fit))
+    os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"
+    try:
+        print(_is_tune_error(fit))
+    finally:
+        del os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"]
+
+
+def a_trial_has_a_directory():
+    """Each result has a directory, also if nothing was written to it."""
+    with _fitted(_counts, num_samples=2) as results:
+        print([os.path.isdir(one.path) for one in results])
+
+
+def a_checkpoint_that_was_just_reported():
+    """The checkpoint of a trial after a report."""
+
+    def trial(config):
+        found = []
+        for step in range(2):
+            with tempfile.TemporaryDirectory() as folder:
+                tune.report({"found": found}, checkpoint=tune.Checkpoint.from_directory(folder))
+            last = tune.get_checkpoint()
+            found = [*found, last is not None and os.path.basename(last.path)]
+        tune.report({"found": found})
+
+    with _fitted(trial) as results:
+        print(results[0].metrics["found"])
+
+
+def _is_tune_error(call):
+    try:
+        call()
+    except TuneError:
+        return "TuneError"
+    except Exception as error:
+        return type(error).__name__
+    return "nothing"

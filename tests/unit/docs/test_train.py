@@ -19,7 +19,7 @@ NOT_HERE = {
     "ray.train.ReportedCheckpoint": "status",
     "ray.train.RunConfig": "log_to_file logging_config storage_context storage_filesystem sync_config "
     "worker_runtime_env",
-    "ray.train.ScalingConfig": "accelerator_type as_placement_group_factory elastic_resize_monitor_interval_s "
+    "ray.train.ScalingConfig": "as_placement_group_factory elastic_resize_monitor_interval_s "
     "elasticity_enabled from_placement_group_factory max_workers min_workers num_tpus_per_worker topology use_tpu",
     "ray.train.TrainContext": "get_metadata",
     "ray.train.torch.TorchConfig": "backend_cls framework to_dict train_func_context",

@@ -37,7 +37,9 @@ def loop() -> None:
         ({"resources_per_worker": {"GPU": 1}}, ValueError, "use_gpu=True"),
         ({"use_gpu": True, "resources_per_worker": {"GPU": 0}}, ValueError, "contradict"),
         ({"placement_strategy": "NEAR"}, ValueError, "PACK, SPREAD"),
-        ({"label_selector": [{"zone": "a"}]}, TypeError, "for all workers"),
+        ({"num_workers": 2, "label_selector": [{"zone": "a"}]}, ValueError, "has 1 dictionaries for 2 workers"),
+        ({"num_workers": 2, "label_selector": [{"zone": "a"}, {}]}, ValueError, "the same conditions here"),
+        ({"accelerator_type": ""}, TypeError, "name of a type of GPU"),
         ({"label_selector": {"zone": "!"}}, ValueError, "label_selector must be like"),
         ({"use_tpu": True}, TypeError, "no TPUs"),
     ],
@@ -57,6 +59,11 @@ def test_scaling_in_amounts() -> None:
     assert (plain.num_cpus_per_worker, plain.num_gpus_per_worker) == (1, 0)
     licensed = train.ScalingConfig(2, resources_per_worker={"licence": 1})
     assert (licensed.num_cpus_per_worker, licensed.additional_resources_per_worker) == (0, {"licence": 1})
+    gpus = train.ScalingConfig(2, use_gpu=True, accelerator_type="H100")
+    assert gpus.total_resources == {"GPU": 2, "accelerator_type:H100": 0.002}
+    assert gpus.request.options == {"num_ranks": 2, "_starts_mpi": False}
+    same = train.ScalingConfig(2, label_selector=[{"zone": "a"}, {"zone": "a"}])
+    assert same.request.label_selector == {"zone": "a"}
     packed = train.ScalingConfig(2, placement_strategy="STRICT_PACK").request
     assert packed.options["ranks_per_node"] == 2
     assert train.ScalingConfig(2, placement_strategy="SPREAD").request.options["scheduling_strategy"] == "SPREAD"
