@@ -15,7 +15,8 @@ from mpi_runtime.scheduler.protocol.events import DRIVER, EndAnnounced
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_far
-from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Line, Task
+from mpi_runtime.scheduler.records.parts import Line
+from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import call_ends, objects, retries
 from mpi_runtime.scheduler.values.message_checks import require
@@ -128,7 +129,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
                 actor.callers[key] = queue
 
 
-def send_first(state: State, executor: Executor, line: Line, room: int) -> int:
+def send_first(state: State, executor: Executor, line: Line[Task], room: int) -> int:
     """Send the first calls of a line that are of the frequent kind: ready, without arguments, not timed.
 
     Returns how many were sent.

@@ -23,7 +23,7 @@ from mpi_runtime.scheduler.protocol.events import ActorSpec, KillRequested, Left
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import DEAD, ENDED, advance, first_line
-from mpi_runtime.scheduler.records.records import Actor, Executor, Task
+from mpi_runtime.scheduler.records.records import Actor, Driver, Executor, Task
 from mpi_runtime.scheduler.records.state import Client, Name, State
 from mpi_runtime.scheduler.values import call_ends, journaling, objects, retries
 
@@ -322,7 +322,15 @@ def give_name(state: State, event: NamedActorRequested) -> None:
     if event.detached:
         objects.hold(state, actor.id)
         if actor.driver:
-            state.drivers[actor.driver].detach(actor)
+            detach(state.drivers[actor.driver], actor)
+
+
+def detach(driver: Driver, actor: Actor) -> None:
+    """Give an actor that was just submitted to driver 0."""
+    actor.driver = actor.creation.driver = 0
+    driver.detached_actors[actor.id] = driver.actors.pop(actor.id)
+    if driver.tasks.pop(actor.id, None) is not None:
+        driver.detached[actor.id] = actor.creation
 
 
 def answer_name(state: State, client: Client, event: NamedActorRequested) -> None:

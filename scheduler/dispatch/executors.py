@@ -19,7 +19,8 @@ from mpi_runtime.scheduler.protocol.limits import EXECUTORS_IN_A_ROW, STUCK_US
 from mpi_runtime.scheduler.protocol.resources import Grant, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
-from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Rank, node_of
+from mpi_runtime.scheduler.records.parts import Key
+from mpi_runtime.scheduler.records.records import Executor, Function, Node, Process, Queue, Rank, node_of
 from mpi_runtime.scheduler.records.state import Client, State
 
 

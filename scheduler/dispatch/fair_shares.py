@@ -26,6 +26,8 @@ def account_of(state: State, spec: Spec, driver: Driver | None) -> Account | Non
     if account is None:
         account = accounts[wanted.name] = Account(wanted.name)
         measure(state)
+    elif account.limit and not 0 < wanted.limit <= account.limit:
+        state.freed = True  # waiting calls of it may start
     account.weight, account.limit = wanted.weight, wanted.limit
     return account
 

@@ -28,7 +28,8 @@ from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
 from mpi_runtime.scheduler.protocol.resources import Grant, fits, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import READY
-from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Gang, Key, Queue, Task, node_of
+from mpi_runtime.scheduler.records.parts import Key
+from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Gang, Queue, Task, node_of
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import objects
 

@@ -98,6 +98,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         if driver.has_left:
             state.alarms.set(driver, now)
     executor.actor = executor.gang = None  # they refer to it: records in a circle would stay in memory
+    executor.children.clear()  # also calls of its own actor
 
 
 def free_extents(state: State, event: ExecutorDied) -> None:

@@ -96,7 +96,7 @@ def _end_call(state: State, driver: Driver, now: int) -> bool:
 
 
 def _is_free(executor: Executor) -> bool:
-    """Whether an executor can be killed with all its calls: none is detached, and it is no part of a gang."""
+    """Whether an executor can be killed with all its calls: none is detached, and it is not a member of a gang."""
     return executor.gang is None and all(task.driver for task in executor.assigned.values())
 
 
@@ -169,9 +169,15 @@ def _kill_executors(state: State, driver: Driver, now: int) -> bool:
     return False
 
 
+def is_kept(driver: Driver) -> bool:
+    """Whether its functions are still needed: something of it is left, or what is detached."""
+    own = driver.tasks or driver.ending or driver.actors or driver.executors
+    return bool(own or driver.detached or driver.detached_actors)
+
+
 def _forget(state: State, driver: Driver, now: int) -> bool:
     """Forget one of its functions, queues and families, and at last the driver. Returns whether there was one."""
-    if driver.is_kept():
+    if is_kept(driver):
         return False
     if driver.functions:
         spec, function = driver.functions.popitem()

@@ -99,7 +99,7 @@ def driver_of(environment: dict[str, str]) -> int:
         return DRIVER
     number = entry.partition(" ")[0]
     if not (number.isascii() and number.isdecimal()):
-        raise RefusedError(f"an environment belongs to driver {number[:20]!r}, which is no number")
+        raise RefusedError(f"an environment belongs to driver {number[:20]!r}, which must be a number")
     return int(number)
 
 

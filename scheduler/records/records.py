@@ -28,21 +28,11 @@ from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, fits, without_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant, Contender, Source
-from mpi_runtime.scheduler.records.lifecycle import CREATING, ENDED, READY, STAGING, STARTING, WAITING
-from mpi_runtime.scheduler.records.parts import Account, Charge, Refusal, Saves, Stillborn, Stream, Watch
+from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.records.parts import Account, Charge, Key, Line, Refusal, Saves, Stillborn, Stream, Watch
 
 ANYWHERE = Where()
 """The place of calls that may run anywhere. It is compared by `is`."""
-
-
-class Key(Struct, frozen=True, gc=False):
-    """The fixed properties of an executor. It can serve all calls with this key."""
-
-    environment: tuple[tuple[str, str], ...]
-    threads: int
-    gpu_ids: tuple[int, ...]
-    gang: int = 0
-    """The gang of which it is a member; 0: none."""
 
 
 class Driver(Struct, eq=False, gc=False):
@@ -87,21 +77,10 @@ class Driver(Struct, eq=False, gc=False):
         if self.tasks.pop(id, None) is None and self.ending.pop(id, None) is None:
             self.detached.pop(id, None)
 
-    def detach(self, actor: Actor) -> None:
-        """Give an actor that was just submitted to driver 0."""
-        actor.driver = actor.creation.driver = 0
-        self.detached_actors[actor.id] = self.actors.pop(actor.id)
-        if self.tasks.pop(actor.id, None) is not None:
-            self.detached[actor.id] = actor.creation
-
     def lose(self, actor: Actor) -> None:
         """Note that an actor of a class of it has died."""
         if self.actors.pop(actor.id, None) is None:
             self.detached_actors.pop(actor.id, None)
-
-    def is_kept(self) -> bool:
-        """Whether its functions are still needed: something of it is left, or what is detached."""
-        return bool(self.tasks or self.ending or self.detached or self.actors or self.detached_actors or self.executors)
 
     def is_ending(self) -> bool:
         """Whether it has left, and nothing detached needs its executors."""
@@ -570,42 +549,6 @@ class Task(Struct, eq=False, gc=False):
         return return_ids(self.call.id, self.function.spec.num_returns)
 
 
-class Line(deque["Task"]):
-    """Calls of an actor by one caller that have not been sent, in order. The first has not ended; others may have."""
-
-    __slots__ = ("ended",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ended = 0
-        """The number of calls that have ended since it was last without such calls. They may have left it."""
-
-    def waiting(self) -> int:
-        """The number of its calls that have not ended."""
-        return sum(one.state not in ENDED for one in self) if self.ended else len(self)
-
-    def leave(self, task: Task) -> None:
-        """Take out a call, or note that it has ended: then it stays until half of the line has ended."""
-        if self and self[0] is task:
-            self.popleft()
-            self.tidy()
-        elif task.state in ENDED:
-            self.ended += 1
-            if 2 * self.ended > len(self):
-                left = [one for one in self if one.state not in ENDED]
-                self.clear()
-                self.extend(left)
-                self.ended = 0
-        elif task in self:
-            self.remove(task)
-
-    def tidy(self) -> None:
-        """Drop calls at the front that have ended."""
-        while self.ended and self and self[0].state in ENDED:
-            self.popleft()
-            self.ended -= 1
-
-
 class Actor(Struct, eq=False, gc=False):
     """An actor."""
 
@@ -614,7 +557,7 @@ class Actor(Struct, eq=False, gc=False):
     spec: ActorSpec
     state: int = CREATING
     executor: Executor | None = None
-    callers: dict[tuple[int, str, int], Line] = {}
+    callers: dict[tuple[int, str, int], Line[Task]] = {}
     """Calls that have not been sent, in order, by client, concurrency group and spec. The spec is 0 if its calls run in
     the order of submission."""
     cause: str = ""

@@ -263,7 +263,6 @@ class State:
         self.functions: dict[int, Function] = {}
         self.codes: dict[bytes, bytes] = {}
         """The code of functions. Specs of a function that differ in options share it."""
-        self.accounts: dict[str, Account] = {}
         self.objects: dict[bytes, Object] = {}
         self.actors: dict[bytes, Actor] = {}
         self.names: dict[tuple[str, str], Name] = {}
@@ -273,14 +272,7 @@ class State:
         self.waiting_groups: dict[bytes, Group] = {}
         """Groups that are not placed, in order of creation."""
         self.clients: dict[int, Client] = {}
-        self.drivers: dict[int, Driver] = {}
-        """Drivers that have joined, as long as anything of them is left."""
-        self.leaving: dict[int, Client] = {}
-        """Drivers that have left and whose references are not yet released."""
-        self.use = Account("driver 0")
-        """What driver 0 uses, while there are others."""
-        self.is_divided = self.by_turns = False
-        """Whether calls of several drivers wait, and whether these or accounts get one executor at a time."""
+        self._begin_drivers()
         self.nodes: dict[int, Node] = {}
         self.hosts: dict[int, Node] = {}
         """Nodes, by the lowest rank of each host."""
@@ -337,6 +329,17 @@ class State:
         """As in `JobBegan`, and whether the job is about to end."""
         self.errors: dict[tuple[str, str], ErrorSeen] = {}
         """Kinds of errors, by function and text."""
+
+    def _begin_drivers(self) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.drivers: dict[int, Driver] = {}
+        """Drivers that have joined, as long as anything of them is left."""
+        self.leaving: dict[int, Client] = {}
+        """Drivers that have left and whose references are not yet released."""
+        self.use = Account("driver 0")
+        """What driver 0 uses, while there are others."""
+        self.is_divided = self.by_turns = False
+        """Whether calls of several drivers wait, and whether these or accounts get one executor at a time."""
 
     def to_client(self, client: int, message: object) -> None:
         """Add a message for a client."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mpi_runtime.scheduler.losses.drivers import is_kept
 from mpi_runtime.scheduler.protocol.events import DRIVER, driver_of
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
@@ -82,6 +83,7 @@ def _check_driver(state: State, live: dict[bytes, Task], driver: Driver) -> None
     if not driver.detached and not driver.detached_actors:
         living = [one for one in driver.executors.values() if one.state != STOPPING]
         assert not living, f"{name} has left, and its executors do not end"
-        is_kept = driver.is_kept() or number in state.clients
-        assert is_kept, f"{name} has left, nothing of it is left, and it is remembered"
-        assert driver.is_kept() or not driver.functions, f"{name} has left, and its functions are remembered"
+        assert is_kept(driver) or number in state.clients, (
+            f"{name} has left, nothing of it is left, and it is remembered"
+        )
+        assert is_kept(driver) or not driver.functions, f"{name} has left, and its functions are remembered"

@@ -17,6 +17,7 @@ from mpi_runtime.scheduler.protocol.effects import (
 )
 from mpi_runtime.scheduler.protocol.events import (
     OF_DRIVER,
+    AccountSpec,
     ActorSpec,
     Call,
     EndAnnounced,
@@ -104,7 +105,7 @@ def test_a_driver_uses_its_own_functions_only() -> None:
         cluster.client_says(one, spec)
         with pytest.raises(RefusedError, match="which another driver has sent"):
             cluster.client_says(two, Call(cluster.id(), spec.id, b""))
-        with pytest.raises(RefusedError, match="which is no number"):
+        with pytest.raises(RefusedError, match="which must be a number"):
             cluster.client_says(one, Spec(99, spec.kind, "odd", b"", environment={OF_DRIVER: "-1 x"}))
         cluster.leave(one)
         cluster.leave(two)
@@ -338,3 +339,34 @@ def test_large_requests_of_others_get_their_share() -> None:
             busy.update({one[1]: one[2].id for one in cluster.recorded if type(one[2]) is Call and one[2].id != large})
             cluster.recorded = [one for one in cluster.recorded if type(one[2]) is not Call or one[2].id == large]
         cluster.forget()
+
+
+# What also came to light
+
+
+def test_a_higher_limit_of_an_account_lets_waiting_calls_start() -> None:
+    with Cluster().node(cpus=4) as cluster:
+        few = cluster.spec("few", account=AccountSpec("some", limit=1))
+        any_number = cluster.spec("any number", account=AccountSpec("some"), priority=1)
+        first, second = cluster.call(few), cluster.call(few)
+        cluster.placed(first)
+        cluster.nothing()
+        third = cluster.call(any_number)
+        assert len({cluster.placed(second), cluster.placed(third)}) == 2
+
+
+def test_nothing_is_left_of_an_actor_that_has_called_itself() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        actor = cluster.actor()
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.told(actor)
+        cluster.held(executor, actor)
+        call = cluster.method(actor, client=executor)
+        cluster.placed(call)
+        cluster.client_says(DRIVER, KillRequested(actor))
+        cluster.one(StopExecutor)
+        cluster.died(executor, call)
+        cluster.released(actor)
+        cluster.forget()
+        assert cluster.is_clean()  # and in the end there are no records in a circle
