@@ -215,8 +215,7 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
     """Those with calls in it."""
     is_feasible: bool = True
     """Whether it would fit into an empty job. If not, it is not tried."""
-    driver: int = 0
-    """Its owner: the driver with whose end it is removed; 0: none."""
+    driver: int = 0  # its owner, with whose end it is removed; 0: none
 
     def position(self) -> int:
         """The position of its creation among calls, while it waits."""
@@ -334,10 +333,8 @@ class State:
         self.accounts: dict[str, Account] = {}
         self.drivers: dict[int, Driver] = {}
         """Drivers that have joined, as long as anything of them is left."""
-        self.leaving: dict[int, Client] = {}
-        """Drivers that have left and whose references are not yet released."""
-        self.use = Account("driver 0")
-        """What driver 0 uses, while there are others."""
+        self.leaving: dict[int, Client] = {}  # drivers that have left, until their references are released
+        self.use = Account("driver 0")  # what that uses, while there are others
         self.is_divided = self.by_turns = False
         """Whether calls of several drivers wait, and whether these or accounts get one executor at a time."""
 
