@@ -27,6 +27,7 @@
     |   +-- ActorDiedError            for good
     |   +-- ActorUnavailableError     now; a later call may succeed
     +-- ObjectLostError               all copies of the value are gone
+    |   +-- OwnerDiedError            the driver of the call that was to make it has left
     +-- ObjectStoreFullError          memory and disk have no room for the value
     +-- HeadDiedError                 the scheduler's process died, and the job with it
     |  this package has a bug
@@ -56,8 +57,8 @@ __all__ = [
     "ActorUnschedulableError", "DeviceUnavailableError", "GetTimeoutError", "GpuDiscoveryError",
     "GpuExecutorDiedError", "GpuOutOfMemoryError", "HeadDiedError", "InfeasibleResourceError", "InternalError",
     "JournalError", "LaunchError", "MpiRuntimeError", "ObjectLostError", "ObjectStoreFullError", "OutOfMemoryError",
-    "PendingCallsLimitExceeded", "PlacementGroupRemovedError", "RayActorError", "RayError", "RaySystemError",
-    "RayTaskError", "RuntimeEnvSetupError", "RuntimeNotInitializedError", "SerializationError",
+    "OwnerDiedError", "PendingCallsLimitExceeded", "PlacementGroupRemovedError", "RayActorError", "RayError",
+    "RaySystemError", "RayTaskError", "RuntimeEnvSetupError", "RuntimeNotInitializedError", "SerializationError",
     "TaskCancelledError", "TaskError", "TaskPlacementGroupRemoved", "TaskTimeoutError", "TaskUnschedulableError",
     "WorkerCrashedError",
 ]  # fmt: skip
@@ -231,6 +232,10 @@ class ActorUnavailableError(ActorError):
 
 class ObjectLostError(MpiRuntimeError):
     """All copies of the value are gone, its rank cannot be reached, or its job has ended."""
+
+
+class OwnerDiedError(ObjectLostError):
+    """The driver to which the call belonged has left the job before the call had ended."""
 
 
 class ObjectStoreFullError(MpiRuntimeError):

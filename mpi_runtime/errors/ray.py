@@ -6,15 +6,11 @@ __all__ = [
     "ActorAlreadyExistsError", "ActorHandleNotFoundError", "AsyncioActorExit", "AuthenticationError",
     "CrossLanguageError", "LocalRayletDiedError", "NodeDiedError", "ObjectFetchTimedOutError", "ObjectFreedError",
     "ObjectReconstructionFailedError", "ObjectRefStreamEndOfStreamError",
-    "OufOfBandObjectRefSerializationException", "OutOfDiskError", "OwnerDiedError", "PlasmaObjectNotAvailable",
+    "OufOfBandObjectRefSerializationException", "OutOfDiskError", "PlasmaObjectNotAvailable",
     "RayCgraphCapacityExceeded", "RayChannelError", "RayChannelTimeoutError", "RayDirectTransportError",
     "ReferenceCountingAssertionError", "RpcError", "StreamingGeneratorReplayInconsistentError",
     "UnserializableException", "UserCodeException",
 ]  # fmt: skip
-
-
-class OwnerDiedError(ObjectLostError):
-    """The process that made the value is gone. Here values outlive the processes that make them."""
 
 
 class ObjectReconstructionFailedError(ObjectLostError):

@@ -7,6 +7,7 @@ from itertools import islice, takewhile
 
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.backfill import note_length
+from mpi_runtime.scheduler.dispatch.fair_shares import use_of
 from mpi_runtime.scheduler.dispatch.locality import waits_for_near
 from mpi_runtime.scheduler.dispatch.queues import mark_dirty, queue_at
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation, stop_idle
@@ -18,7 +19,8 @@ from mpi_runtime.scheduler.protocol.limits import EXECUTORS_IN_A_ROW, STUCK_US
 from mpi_runtime.scheduler.protocol.resources import Grant, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
-from mpi_runtime.scheduler.records.records import Executor, Function, Key, Node, Process, Queue, Rank, node_of
+from mpi_runtime.scheduler.records.parts import Key
+from mpi_runtime.scheduler.records.records import Executor, Function, Node, Process, Queue, Rank, node_of
 from mpi_runtime.scheduler.records.state import Client, State
 
 
@@ -61,7 +63,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
                 return None
             continue
         else:
-            executor = start_executor(state, node, key, queue.ready[0].function.spec.imports)
+            executor = start_executor(state, node, key, queue.ready[0].function)
             executor.forked_for = queue
             queue.denied_us = 0
             backoff.note_fork(queue, now)
@@ -109,7 +111,7 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     if queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
-    executor.charge_to(queue.function.account, queue.request)
+    executor.charge_to(queue.function.account, queue.request, use_of(state, queue.function))
     executor.source = source
     executor.queue = queue
     executor.progress_us = queue.progress_us = now
@@ -155,25 +157,28 @@ def note_denied(queue: Queue) -> int:
 
 
 def start_executor(
-    state: State, node: Node, key: Key, imports: list[str], member: Membership | None = None
+    state: State, node: Node, key: Key, function: Function, member: Membership | None = None
 ) -> Executor:
-    """Fork an executor on the rank that is nearest to its devices, and among those has few executors.
+    """Fork an executor for a function on the rank that is nearest to its devices, and among those has few executors.
 
     With `member`, fork a member of a gang on the rank that has the others.
     """
+    driver = function.driver
     if member is None:
         rank = nearest_rank(state, node, key.gpu_ids)
     else:
         rank = state.ranks[member.agents[member.hosts[member.rank]]]
     process = Process(state.next_executor, rank.number, node, gpu_ids=key.gpu_ids)
-    executor = Executor(state.next_executor, rank, key, node, process)
+    executor = Executor(state.next_executor, rank, key, node, process, driver=driver)
     state.next_executor += 1
+    if driver is not None:
+        driver.executors[executor.id] = executor
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor
-    state.clients[executor.id] = Client(executor.id, node, executor)
+    state.clients[executor.id] = Client(executor.id, node, executor, driver=driver)
     effect = StartExecutor(
         executor.id, dict(key.environment), list(key.gpu_ids), key.threads, node.cpus,
-        uuids=gpu_pool.uuids(node, key.gpu_ids), imports=imports, member=member,
+        uuids=gpu_pool.uuids(node, key.gpu_ids), imports=function.spec.imports, member=member,
     )  # fmt: skip
     state.to_rank(rank.number, effect)
     return executor

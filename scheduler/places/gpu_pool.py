@@ -21,7 +21,8 @@ from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
-from mpi_runtime.scheduler.records.records import Executor, Key, Node, Queue, Rank, granted
+from mpi_runtime.scheduler.records.parts import Key
+from mpi_runtime.scheduler.records.records import Executor, Node, Queue, Rank, granted
 from mpi_runtime.scheduler.records.state import State
 
 # Joining

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Protocol, TypeVar
+
 from msgspec import Struct
 
 from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.events import Kept
+from mpi_runtime.scheduler.records.lifecycle import ENDED
 
 
 class Watch(Struct, eq=False, gc=False):
@@ -124,3 +128,56 @@ class Saves(Struct, eq=False, gc=False):
     """Why its state is not saved any more; empty: it is saved."""
     recalls: bool = False
     """Whether it began with a state of an earlier run. That state may contain calls that this run repeats."""
+
+
+class Key(Struct, frozen=True, gc=False):
+    """The fixed properties of an executor. It can serve all calls with this key."""
+
+    environment: tuple[tuple[str, str], ...]
+    threads: int
+    gpu_ids: tuple[int, ...]
+    gang: int = 0
+    """The gang of which it is a member; 0: none."""
+
+
+class _Ends(Protocol):
+    state: int
+
+
+T = TypeVar("T", bound=_Ends)
+
+
+class Line(deque[T]):
+    """Calls of an actor by one caller that have not been sent, in order. The first has not ended; others may have."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = 0
+        """The number of calls that have ended since it was last without such calls. They may have left it."""
+
+    def waiting(self) -> int:
+        """The number of its calls that have not ended."""
+        return sum(one.state not in ENDED for one in self) if self.ended else len(self)
+
+    def leave(self, task: T) -> None:
+        """Take out a call, or note that it has ended: then it stays until half of the line has ended."""
+        if self and self[0] is task:
+            self.popleft()
+            self.tidy()
+        elif task.state in ENDED:
+            self.ended += 1
+            if 2 * self.ended > len(self):
+                left = [one for one in self if one.state not in ENDED]
+                self.clear()
+                self.extend(left)
+                self.ended = 0
+        elif task in self:
+            self.remove(task)
+
+    def tidy(self) -> None:
+        """Drop calls at the front that have ended."""
+        while self.ended and self and self[0].state in ENDED:
+            self.popleft()
+            self.ended -= 1

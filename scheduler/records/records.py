@@ -29,20 +29,69 @@ from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, fits, without_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant, Contender, Source
 from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
-from mpi_runtime.scheduler.records.parts import Account, Charge, Refusal, Saves, Stillborn, Stream, Watch
+from mpi_runtime.scheduler.records.parts import Account, Charge, Key, Line, Refusal, Saves, Stillborn, Stream, Watch
 
 ANYWHERE = Where()
 """The place of calls that may run anywhere. It is compared by `is`."""
 
 
-class Key(Struct, frozen=True, gc=False):
-    """The fixed properties of an executor. It can serve all calls with this key."""
+class Driver(Struct, eq=False, gc=False):
+    """A driver that has joined the job, as long as anything of it is left. The program of rank 0 has no such record.
 
-    environment: tuple[tuple[str, str], ...]
-    threads: int
-    gpu_ids: tuple[int, ...]
-    gang: int = 0
-    """The gang of which it is a member; 0: none."""
+    Its functions and executors are those with its number in their environment. Calls and actors of them belong to it,
+    or if they are detached to driver 0.
+    """
+
+    number: int
+    use: Account
+    """What its executors are granted, for its share."""
+    has_left: bool = False
+    tasks: dict[bytes, Task] = {}
+    """Its open calls, in the order of submission."""
+    ending: dict[bytes, Task] = {}
+    """Those that end with a report of their executor, since it has left."""
+    detached: dict[bytes, Task] = {}
+    """Open calls of its functions that belong to driver 0."""
+    actors: dict[bytes, Actor] = {}
+    """Its living actors."""
+    detached_actors: dict[bytes, Actor] = {}
+    """Living actors of its classes that belong to driver 0."""
+    groups: dict[bytes, None] = {}
+    """Its placement groups, without detached ones."""
+    executors: dict[int, Executor] = {}
+    functions: dict[int, Function] = {}
+    codes: dict[bytes, bytes] = {}
+    """The code of its functions: see `State.codes`."""
+    accounts: dict[str, Account] = {}
+    queues: dict[tuple[object, ...], Queue] = {}
+    families: dict[tuple[object, ...], Family] = {}
+
+    def begin(self, task: Task, owner: int) -> None:
+        """Note that a call of a function of it was submitted by a client of this owner."""
+        task.driver = owner
+        (self.tasks if owner else self.detached)[task.call.id] = task
+
+    def end(self, task: Task) -> None:
+        """Note that a call of a function of it has ended."""
+        id = task.call.id
+        if self.tasks.pop(id, None) is None and self.ending.pop(id, None) is None:
+            self.detached.pop(id, None)
+
+    def lose(self, actor: Actor) -> None:
+        """Note that an actor of a class of it has died."""
+        if self.actors.pop(actor.id, None) is None:
+            self.detached_actors.pop(actor.id, None)
+
+    def is_ending(self) -> bool:
+        """Whether it has left, and nothing detached needs its executors."""
+        return self.has_left and not self.detached and not self.detached_actors
+
+    def owner(self, executor: Executor) -> int:
+        """The owner of a call that an executor of it submits: that of its actor, or of its running call."""
+        if executor.actor is not None:
+            return executor.actor.driver
+        running = executor.running()
+        return running.driver if running is not None else self.number
 
 
 class Process(Struct, eq=False, gc=False):
@@ -73,6 +122,8 @@ class Executor(Struct, eq=False, gc=False):
     grant: Grant | None = None
     charge: Charge | None = None
     """None: no account is charged for its grant."""
+    share: Charge | None = None
+    """The same for its driver; None also if there was one driver when it got the grant."""
     assigned: dict[bytes, Task] = {}
     """Its calls that have not ended, in the order of sending. The first may be running."""
     load_us: int = 0
@@ -113,6 +164,8 @@ class Executor(Struct, eq=False, gc=False):
     gang: Gang | None = None
     """The gang of which it is a member, for life."""
     gang_rank: int = 0
+    driver: Driver | None = None
+    """The driver whose calls it runs; None: driver 0."""
 
     @property
     def pid(self) -> int:
@@ -176,17 +229,30 @@ class Executor(Struct, eq=False, gc=False):
         self.load_us = 0
         return tasks
 
-    def charge_to(self, account: Account | None, request: Request) -> None:
-        """Charge what it is granted for a request to an account, if any."""
+    def charge_to(self, account: Account | None, request: Request, use: Account | None = None) -> None:
+        """Charge what it is granted for a request to an account, if any, and with several drivers to its driver."""
         if account is not None:
             self.charge = Charge(account, request)
             account.note(request, 1)
+        if use is not None:
+            self.share = Charge(use, request)
+            use.note(request, 1)
 
     def discharge(self) -> None:
         """Take its grant off the account: it has given it back."""
         if self.charge is not None:
             self.charge.account.note(self.charge.request, -1)
             self.charge = None
+        if self.share is not None:
+            self.share.account.note(self.share.request, -1)
+            self.share = None
+
+    def reduce_share(self, cpu: int) -> None:
+        """Charge its driver with less CPU from now on: its actor is created."""
+        if self.share is not None:
+            use, request = self.share.account, self.share.request
+            use.cpu -= request.cpu - cpu
+            self.share = Charge(use, Request(cpu, request.gpu))
 
     def lendable_cpu(self) -> int:
         """The CPU that it lends while it is blocked: not the part that its actor holds for life."""
@@ -197,16 +263,19 @@ class Executor(Struct, eq=False, gc=False):
     def lend_cpu(self) -> None:
         """Lend the CPU of its grant: it is blocked."""
         self.blocked = True
-        if self.charge is not None:
-            self.charge.account.running -= 1
+        self._note_running(-1)
         self.source.free.cpu += self.lendable_cpu()
 
     def reclaim_cpu(self) -> None:
         """Take the lent CPU back: it is no longer blocked. The free CPU of its source may fall below zero."""
         self.blocked = False
-        if self.charge is not None:
-            self.charge.account.running += 1
+        self._note_running(1)
         self.source.free.cpu -= self.lendable_cpu()
+
+    def _note_running(self, sign: int) -> None:
+        for charge in (self.charge, self.share):
+            if charge is not None:
+                charge.account.running += sign
 
 
 class Rank(Struct, eq=False, gc=False):
@@ -351,6 +420,8 @@ class Function(Struct, eq=False, gc=False):
     account: Account | None = None
     choice: list[Function] = []
     """All alternatives of its calls, itself among them, in the stated order; empty: there is one request."""
+    driver: Driver | None = None
+    """The driver whose function it is; None: driver 0."""
 
     @property
     def limit_us(self) -> int:
@@ -455,6 +526,8 @@ class Task(Struct, eq=False, gc=False):
     """The call that submitted it, as far as is known; empty: none."""
     leader: Task | None = None
     """In a gang, for ranks above 0: the call of rank 0, of which this is a part; None: it is a call of its own."""
+    driver: int = 0
+    """Its owner: the driver with whose end it is cancelled; 0: none."""
 
     @property
     def id(self) -> bytes:
@@ -488,7 +561,7 @@ class Actor(Struct, eq=False, gc=False):
     spec: ActorSpec
     state: int = CREATING
     executor: Executor | None = None
-    callers: dict[tuple[int, str, int], deque[Task]] = {}
+    callers: dict[tuple[int, str, int], Line[Task]] = {}
     """Calls that have not been sent, in order, by client, concurrency group and spec. The spec is 0 if its calls run in
     the order of submission."""
     cause: str = ""
@@ -506,6 +579,8 @@ class Actor(Struct, eq=False, gc=False):
     """Its last process."""
     saves: Saves | None = None
     """None: its state is never saved."""
+    driver: int = 0
+    """Its owner: the driver with whose end it is killed; 0: none, since it is detached."""
 
     def __str__(self) -> str:
         where = f" ({self.executor.stage}, {self.executor.rank.node.hostname})" if self.executor is not None else ""
@@ -551,6 +626,8 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     threads: int
     depth: int
     where: Where
+    use: Account
+    """What the driver of its calls uses."""
     near: int
     """The node with most bytes of their large arguments; -1: none."""
     near_from_us: int = -1
@@ -596,6 +673,11 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
             self.ready.popleft()
             self.withdrawn -= 1
 
+    def is_shut(self) -> bool:
+        """Whether none of its calls starts any more, because its driver has left."""
+        driver = self.function.driver
+        return driver is not None and driver.is_ending()
+
     def may_begin(self) -> bool:
         """Whether it has calls that may start when there is room."""
         account = self.function.account
@@ -606,6 +688,14 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
         account, spec = self.function.account, self.function.spec
         share = 0.0 if account is None else account.share_with(self.request if with_one_more else None)
         return (-self.depth, -spec.priority, share, -spec.path_us, self.ready[0].order if self.ready else 0)
+
+    def turn(self) -> tuple[float, int, int, float, int, int]:
+        """The order of service with several drivers: the one that uses least goes first."""
+        return (self.use.share_with(None), *self.precedence())
+
+    def may_overtake(self, other: Queue) -> bool:
+        """Whether a queue of another driver has to wait for this one: that driver uses more than this with one more."""
+        return self.use.share_with(self.request) < other.use.share_with(None)
 
     def note_load(self, executor: Executor) -> None:
         """Update the list of executors from which calls can be stolen."""

@@ -19,6 +19,7 @@ from mpi_runtime.scheduler.records.parts import Account
 from mpi_runtime.scheduler.records.records import (
     Actor,
     Bundle,
+    Driver,
     Executor,
     Family,
     Function,
@@ -214,6 +215,7 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
     """Those with calls in it."""
     is_feasible: bool = True
     """Whether it would fit into an empty job. If not, it is not tried."""
+    driver: int = 0  # its owner, with whose end it is removed; 0: none
 
     def position(self) -> int:
         """The position of its creation among calls, while it waits."""
@@ -230,19 +232,23 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
 
 
 class Client(Struct, eq=False, gc=False):
-    """A process that submits calls and holds references: the driver or an executor."""
+    """A process that submits calls and holds references: a driver or an executor."""
 
     id: int
     node: Node
     executor: Executor | None
     held: dict[bytes, None] = {}
     """Objects with references in its process."""
+    driver: Driver | None = None
+    """The driver that it is, or whose calls it runs; None: driver 0."""
+    is_silent: bool = False
+    """Whether it is a driver that has left, and only releases the values that it still uses."""
 
     def as_executor(self) -> Executor:
         """Return its executor.
 
         Raises:
-            RefusedError: it is the driver.
+            RefusedError: it is a driver.
         """
         if self.executor is None:
             raise RefusedError("the driver sent what only executors may send")
@@ -256,7 +262,6 @@ class State:
         self.functions: dict[int, Function] = {}
         self.codes: dict[bytes, bytes] = {}
         """The code of functions. Specs of a function that differ in options share it."""
-        self.accounts: dict[str, Account] = {}
         self.objects: dict[bytes, Object] = {}
         self.actors: dict[bytes, Actor] = {}
         self.names: dict[tuple[str, str], Name] = {}
@@ -266,6 +271,7 @@ class State:
         self.waiting_groups: dict[bytes, Group] = {}
         """Groups that are not placed, in order of creation."""
         self.clients: dict[int, Client] = {}
+        self._begin_drivers()
         self.nodes: dict[int, Node] = {}
         self.hosts: dict[int, Node] = {}
         """Nodes, by the lowest rank of each host."""
@@ -322,6 +328,15 @@ class State:
         """As in `JobBegan`, and whether the job is about to end."""
         self.errors: dict[tuple[str, str], ErrorSeen] = {}
         """Kinds of errors, by function and text."""
+
+    def _begin_drivers(self) -> None:
+        self.accounts: dict[str, Account] = {}
+        self.drivers: dict[int, Driver] = {}
+        """Drivers that have joined, as long as anything of them is left."""
+        self.leaving: dict[int, Client] = {}  # drivers that have left, until their references are released
+        self.use = Account("driver 0")  # what that uses, while there are others
+        self.is_divided = self.by_turns = False
+        """Whether calls of several drivers wait, and whether these or accounts get one executor at a time."""
 
     def to_client(self, client: int, message: object) -> None:
         """Add a message for a client."""

@@ -24,7 +24,8 @@ from mpi_runtime.scheduler.protocol.events import Began, Consumed, ErrorRead, Yi
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.protocol.resources import Grant
 from mpi_runtime.scheduler.records import records
-from mpi_runtime.scheduler.records.records import Executor, Key, Node, Rank, Task
+from mpi_runtime.scheduler.records.parts import Key
+from mpi_runtime.scheduler.records.records import Executor, Node, Rank, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import call_ends, items
 from mpi_runtime.scheduler.values.objects import free_extent

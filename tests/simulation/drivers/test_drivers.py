@@ -1,0 +1,44 @@
+"""Several drivers in virtual time: seeds, a floor on what they explore, and bugs that are planted and found."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.drivers.planted import BUGS
+from tests.simulation.drivers.run import FailedError, simulate
+
+SEEDS = 60
+FLOORS = {
+    "drivers": 250, "kills of drivers": 100, "drivers with views": 30, "drivers that left something detached": 60,
+    "detached actors": 100, "detached groups": 40, "OwnerDiedError": 40, "ActorDiedError": 150, "taken back": 40,
+    "deaths": 25, "copies": 20, "fair": 8, "runs": 6000,
+}  # fmt: skip
+FIRST: dict[str, int] = {}
+"""For bugs that other seeds do not show: the first that does."""
+
+
+@pytest.mark.timeout(600)
+def test_what_belongs_to_a_driver_ends_with_it_and_nothing_else_does() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        total += simulate(seed)
+    assert {name: total[name] for name, least in FLOORS.items() if total[name] < least} == {}
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    assert simulate(3) == simulate(3)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    first = FIRST.get(bug.__name__, 0)
+
+    def all_seeds() -> None:
+        for seed in range(first, first + 20):
+            simulate(seed)
+
+    with pytest.raises(FailedError, match="seed"):
+        all_seeds()
