@@ -24,7 +24,7 @@ from mpi_runtime.scheduler.dispatch.dispatch import first_waiting, serve, settle
 from mpi_runtime.scheduler.dispatch.queues import Turns
 from mpi_runtime.scheduler.gangs import members, nested_calls, starting
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.losses import cancel, dead_executors, lost_ranks, time_limits
+from mpi_runtime.scheduler.losses import cancel, dead_executors, drivers, lost_ranks, time_limits
 from mpi_runtime.scheduler.nodes import gpu_quarantine, groups, memory_pressure, nodes, spilling
 from mpi_runtime.scheduler.protocol import events, rank_events
 from mpi_runtime.scheduler.protocol.effects import Effects
@@ -32,7 +32,7 @@ from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, Refus
 from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.protocol.questions import A, Question
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
-from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Function, Gang, Node, Queue, Task
+from mpi_runtime.scheduler.records.records import Bundle, Driver, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
 from mpi_runtime.scheduler.values import items, objects
 from mpi_runtime.scheduler.values.message_checks import check_ids, require
@@ -104,6 +104,8 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
 RANK_EVENTS: dict[type, Callable[[State, Any, int], None]] = {
     rank_events.RankJoined: nodes.join,
     rank_events.JobBegan: nodes.begin,
+    rank_events.DriverJoined: drivers.join,
+    rank_events.DriverLeft: drivers.leave,
     rank_events.RankLost: lost_ranks.rank_lost,
     rank_events.ExecutorStarted: dispatch.executor_started,
     rank_events.ExecutorDied: dead_executors.executor_died,
@@ -127,6 +129,7 @@ ALARMS: dict[type, Callable[[State, Any, int], None]] = {
     Function: lambda state, _, now: deadline.look_at_actors(state),
     Fetching: copies.unreached,
     Gang: members.look,
+    Driver: drivers.clear_up,
 }
 """The handlers of alarms, by subject."""
 _OF_LIVING = rank_events.MemoryEvent | rank_events.RankLost
@@ -152,13 +155,15 @@ class Scheduler:
         as its agent counts; None: not counted.
 
         Raises:
-            RefusedError: the driver breaks the protocol, so none of its later events can be trusted.
+            RefusedError: a driver breaks the protocol, so none of its later events can be trusted.
         """
         state = self.state
         state.stories.now = now
         client = state.clients.get(client_number)
         if client is None:
             return
+        if client.is_silent:
+            events = [event for event in events if type(event) in drivers.OF_VIEWS]
         executor = client.executor
         if executor is not None and executor.refusal is not None:
             executor.refusal.ends += ended_in_frame or 0
@@ -319,6 +324,19 @@ class Scheduler:
         return 0 if self.state.dirty else self.state.alarms.next_us()
 
     # Answers for the caller. They change nothing.
+
+    def next_client(self) -> int:
+        """Return the number for a driver that joins now."""
+        return self.state.next_executor
+
+    def has_driver(self, number: int) -> bool:
+        """Whether anything is left of a driver that has joined: itself, calls, executors, detached actors."""
+        return number in self.state.drivers
+
+    def driver_of(self, executor: int) -> int:
+        """Return the driver to which an executor belongs; 0 also if it has ended."""
+        found = self.state.executors.get(executor)
+        return found.driver.number if found is not None and found.driver is not None else 0
 
     def rank_of(self, executor: int) -> int:
         """Return the rank of an executor; -1: it has ended."""

@@ -12,7 +12,7 @@ from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.dispatch import deadline
 from mpi_runtime.scheduler.dispatch.dependencies import assign, send_call, wait_again
 from mpi_runtime.scheduler.dispatch.stealing import ask_back
-from mpi_runtime.scheduler.protocol.events import EndAnnounced
+from mpi_runtime.scheduler.protocol.events import DRIVER, EndAnnounced
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_far
@@ -241,7 +241,7 @@ def give_again(
 
 def end_announced(state: State, client: Client, event: EndAnnounced, now: int) -> None:
     """Ask for all changed states. These actors begin no further call."""
-    require(client.executor is None, "an executor sent an event that only the driver may send")
+    require(client.id == DRIVER, "a client sent an event that only the program of rank 0 may send")
     for actor in checkpoints.announce_end(state, now):
         take_back(state, actor)
 

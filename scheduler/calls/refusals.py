@@ -14,6 +14,7 @@ from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol import events, rank_events
 from mpi_runtime.scheduler.protocol.amounts import is_in_order
 from mpi_runtime.scheduler.protocol.effects import REFUSED, StopExecutor
+from mpi_runtime.scheduler.protocol.events import DRIVER
 from mpi_runtime.scheduler.protocol.limits import REFUSALS_LOG_US
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, FrameRefused, HeadEvent, RankEvent
 from mpi_runtime.scheduler.records.lifecycle import STAGING, STOPPING
@@ -32,6 +33,13 @@ def check_rank(state: State, event: RankEvent | HeadEvent) -> None:
     if isinstance(event, rank_events.RankJoined):
         require(event.rank not in state.ranks, f"rank {event.rank} joins twice")
         require(event.rank not in state.lost, f"rank {event.rank} joins, and is lost")
+    elif isinstance(event, rank_events.DriverJoined):
+        require(0 in state.ranks, f"driver {event.number} joins, and there is no rank 0")
+        require(event.number == state.next_executor, f"driver {event.number} joins, and the next number is another")
+    elif isinstance(event, rank_events.DriverLeft):
+        client = state.clients.get(event.number)
+        is_driver = event.number != DRIVER and client is not None and client.executor is None
+        require(is_driver, f"driver {event.number} leaves, and has not joined")
     elif isinstance(event, rank_events.MemoryEvent | rank_events.RankLost):
         require(event.rank in state.ranks, f"there is no rank {event.rank}")
     if isinstance(event, rank_events.RankLost):

@@ -12,6 +12,7 @@ from mpi_runtime.scheduler.log import errors, history
 from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
 from mpi_runtime.scheduler.protocol import past
 from mpi_runtime.scheduler.protocol.events import (
+    DRIVER,
     STREAMING,
     Call,
     Done,
@@ -21,6 +22,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Spec,
     TaskSpec,
     Value,
+    driver_of,
 )
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import fits
@@ -30,7 +32,7 @@ from mpi_runtime.scheduler.records.parts import Stream
 from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, Failure, Object, State
 from mpi_runtime.scheduler.values import call_ends, items, journaling, objects, retries
-from mpi_runtime.scheduler.values.message_checks import check_ids, check_values
+from mpi_runtime.scheduler.values.message_checks import check_ids, check_values, require
 
 
 def register(state: State, client: Client, spec: Spec, now: int) -> None:
@@ -38,8 +40,12 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
     if spec.id in state.functions:
         return
     check_spec(spec)
-    spec.function = state.codes.setdefault(spec.function, spec.function)
-    function = Function(spec, [], account=account_of(state, spec))
+    driver = client.driver
+    of = driver_of(spec.environment)
+    require(of == (driver.number if driver is not None else DRIVER), f"{spec.name} is a function of driver {of}")
+    codes = state.codes if driver is None else driver.codes
+    spec.function = codes.setdefault(spec.function, spec.function)
+    function = Function(spec, [], account=account_of(state, spec), driver=driver)
     if spec.where is not None:
         function.where = constraints.resolve(state, spec.where, function.spec.asks)
         if (group := state.groups.get(spec.where.group)) is not None:
@@ -53,6 +59,8 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
         for one in function.choice or [function]:
             one.infeasible = why_infeasible(state, one)
     state.functions[spec.id] = function
+    if driver is not None:
+        driver.functions[spec.id] = function
 
 
 def why_infeasible(state: State, function: Function) -> str:
@@ -84,6 +92,9 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         function = state.functions[call.spec]
     except KeyError:
         raise RefusedError(f"a call of function {call.spec}, which nobody has sent") from None
+    driver = function.driver
+    if driver is not client.driver:
+        raise RefusedError(f"a call of function {call.spec}, which another driver has sent")
     if function.choice:
         function = alternatives.first(function)
         call.spec = function.spec.id
@@ -105,6 +116,8 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
         retries = max(0, retries - call.attempt)
     begins = WAITING if call.arguments or function.where is not ANYWHERE or call.digest else READY
     task = Task(call, function, client.id, depth, order, retries, now, begins)
+    if driver is not None:
+        driver.begin(task, client.id if executor is None else driver.owner(executor))
     if executor is not None:
         executor.children[call.id] = task
         if state.has_journal:
@@ -281,6 +294,8 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         lifetimes.ended(state, task)
     if task.depth:
         call_ends.forget_child(state, task)
+    if function.driver is not None:
+        call_ends.leave_driver(state, function.driver, task)
     task.executor = None  # its record may be kept
     function.done += 1
     state.finished += 1

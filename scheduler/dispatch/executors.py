@@ -61,7 +61,7 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
                 return None
             continue
         else:
-            executor = start_executor(state, node, key, queue.ready[0].function.spec.imports)
+            executor = start_executor(state, node, key, queue.ready[0].function)
             executor.forked_for = queue
             queue.denied_us = 0
             backoff.note_fork(queue, now)
@@ -155,25 +155,28 @@ def note_denied(queue: Queue) -> int:
 
 
 def start_executor(
-    state: State, node: Node, key: Key, imports: list[str], member: Membership | None = None
+    state: State, node: Node, key: Key, function: Function, member: Membership | None = None
 ) -> Executor:
-    """Fork an executor on the rank that is nearest to its devices, and among those has few executors.
+    """Fork an executor for a function on the rank that is nearest to its devices, and among those has few executors.
 
     With `member`, fork a member of a gang on the rank that has the others.
     """
+    driver = function.driver
     if member is None:
         rank = nearest_rank(state, node, key.gpu_ids)
     else:
         rank = state.ranks[member.agents[member.hosts[member.rank]]]
     process = Process(state.next_executor, rank.number, node, gpu_ids=key.gpu_ids)
-    executor = Executor(state.next_executor, rank, key, node, process)
+    executor = Executor(state.next_executor, rank, key, node, process, driver=driver)
     state.next_executor += 1
+    if driver is not None:
+        driver.executors[executor.id] = executor
     rank.executors[executor.id] = executor
     state.executors[executor.id] = executor
-    state.clients[executor.id] = Client(executor.id, node, executor)
+    state.clients[executor.id] = Client(executor.id, node, executor, driver=driver)
     effect = StartExecutor(
         executor.id, dict(key.environment), list(key.gpu_ids), key.threads, node.cpus,
-        uuids=gpu_pool.uuids(node, key.gpu_ids), imports=imports, member=member,
+        uuids=gpu_pool.uuids(node, key.gpu_ids), imports=function.spec.imports, member=member,
     )  # fmt: skip
     state.to_rank(rank.number, effect)
     return executor

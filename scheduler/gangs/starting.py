@@ -131,7 +131,8 @@ def form(state: State, queue: Queue) -> Gang | None:
         return None
     number, state.next_gang = state.next_gang, state.next_gang + 1
     places = {node.number: index for index, node in enumerate(nodes)}
-    spec = queue.ready[0].function.spec
+    function = queue.ready[0].function
+    spec = function.spec
     assert spec.gang is not None
     shape = Membership(
         gang=number,
@@ -146,7 +147,7 @@ def form(state: State, queue: Queue) -> Gang | None:
     for rank, source in enumerate(chosen):
         node = node_of(source)
         member = msgspec.structs.replace(shape, rank=rank)
-        executor = start_executor(state, node, keys[node.number], spec.imports, member)
+        executor = start_executor(state, node, keys[node.number], function, member)
         executor.gang, executor.gang_rank = gang, rank
         gang.members.append(executor)
         state.index.update(node)

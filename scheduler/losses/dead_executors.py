@@ -92,6 +92,11 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
         stillborn(state, queue, executor, event, now)
     if fault is not None:
         gpu_quarantine.blame(state, executor, fault)
+    driver = executor.driver
+    if driver is not None:
+        del driver.executors[executor.id]
+        if driver.has_left:
+            state.alarms.set(driver, now)
     executor.actor = executor.gang = None  # they refer to it: records in a circle would stay in memory
 
 

@@ -3,7 +3,7 @@
 Facts are named in the past tense (`Done`, `Released`), requests as requests (`KillRequested`). Events are messages
 (`mpi_runtime.core.transport.messages` has those that the scheduler does not see), so a frame is decoded directly into
 events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first return value. Clients are
-integers: 0 is the driver, an executor's client number is its executor number. Times are integer microseconds. Amounts
+integers: 0 is the program of rank 0, other drivers and executors share one series of numbers. Times are integer microseconds. Amounts
 are those of `amounts.py`. Payloads are opaque: nothing here looks inside. Events of ranks are in `rank_events.py`.
 
 Limits of numbers and lengths are part of the types, so a frame outside them is not decoded. Handlers check the other
@@ -29,6 +29,7 @@ BUNDLES_MAX = 100_000
 """The largest number of bundles of a placement group."""
 
 DRIVER = 0
+"""The program of rank 0. It alone may end the job. Other drivers join it and leave it."""
 
 STREAMING, DYNAMIC = -1, -2
 """For `num_returns`: references to items one by one while the call runs; or all of them when it has ended."""
@@ -81,6 +82,24 @@ OWN_SCHEDULER = "=own_scheduler"
 """The entry in the environment of calls that bring their own scheduler, and of calls inside. It is not a variable."""
 BRINGS = "call"
 """The value of that entry for calls that bring a scheduler."""
+OF_DRIVER = "=driver"
+"""The entry in the environment of all specs of a driver that has joined, and of its executors: the number of the
+driver, and behind a space what its executors need to know of it. It is not a variable."""
+
+
+def driver_of(environment: dict[str, str]) -> int:
+    """The number of the driver to which executors with this environment belong.
+
+    Raises:
+        RefusedError: the entry does not begin with a number.
+    """
+    entry = environment.get(OF_DRIVER)
+    if entry is None:
+        return DRIVER
+    number = entry.partition(" ")[0]
+    if not (number.isascii() and number.isdecimal()):
+        raise RefusedError(f"an environment belongs to driver {number[:20]!r}, which is no number")
+    return int(number)
 
 
 class TaskSpec(Struct, array_like=True, tag=0, frozen=True, gc=False):
@@ -551,6 +570,8 @@ class GroupRequested(Struct, array_like=True, tag=18, gc=False):
     """The name; empty: it has no name, and gets no answer."""
     request: Number = 0
     """With a name: the answer to this request says whether the name was free. If not, the group is not created."""
+    detached: bool = False
+    """Whether the group outlives its driver."""
 
 
 class GroupRemovalRequested(Struct, array_like=True, tag=19, gc=False):

@@ -178,8 +178,26 @@ class Recalled(Struct, array_like=True, tag=49, gc=False):
     """The id of that state."""
 
 
+class DriverJoined(Struct, array_like=True, tag=75, gc=False):
+    """A further driver has connected, on the host of rank 0."""
+
+    number: Number
+    """Its client number: `Scheduler.next_client()`. No client gets it again."""
+
+
+class DriverLeft(Struct, array_like=True, tag=76, gc=False):
+    """A driver is gone. What belongs to it ends; detached actors and groups, and values that others hold, stay."""
+
+    number: Number
+    extents: list[Number] = []
+    """Offsets in the arena of rank 0 that it had been given and that are not free. Those without an object are freed."""
+    has_views: bool = False
+    """Whether its line stays open to release the values that it still uses. A further `DriverLeft` follows when that is
+    closed. Until then only `Released` and `Forgotten` of it count."""
+
+
 MemoryEvent = Fetched | Arriving | MemoryReported | RoomWanted | Spilled
 RankEvent = RankJoined | RankLost | ExecutorStarted | ExecutorDied | TakenBack | FrameRefused | MemoryEvent
 
-HeadEvent = JobBegan | Recalled
+HeadEvent = JobBegan | Recalled | DriverJoined | DriverLeft
 """Events that the head makes itself."""

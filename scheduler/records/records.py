@@ -45,6 +45,53 @@ class Key(Struct, frozen=True, gc=False):
     """The gang of which it is a member; 0: none."""
 
 
+class Driver(Struct, eq=False, gc=False):
+    """A driver that has joined the job, as long as anything of it is left. The program of rank 0 has no such record.
+
+    Its functions and executors are those with its number in their environment. Calls and actors of them belong to it,
+    or if they are detached to driver 0.
+    """
+
+    number: int
+    use: Account
+    """What its executors are granted, for its share."""
+    has_left: bool = False
+    tasks: dict[bytes, Task] = {}
+    """Its open calls, in the order of submission."""
+    ending: dict[bytes, Task] = {}
+    """Those that end with a report of their executor, since it has left."""
+    detached: dict[bytes, Task] = {}
+    """Open calls of its functions that belong to driver 0."""
+    actors: dict[bytes, Actor] = {}
+    """Living actors of its classes, detached ones too."""
+    groups: dict[bytes, None] = {}
+    """Its placement groups, without detached ones."""
+    executors: dict[int, Executor] = {}
+    functions: dict[int, Function] = {}
+    codes: dict[bytes, bytes] = {}
+    """The code of its functions: see `State.codes`."""
+    queues: dict[tuple[object, ...], Queue] = {}
+    families: dict[tuple[object, ...], Family] = {}
+
+    def begin(self, task: Task, owner: int) -> None:
+        """Note that a call of a function of it was submitted by a client of this owner."""
+        task.driver = owner
+        (self.tasks if owner else self.detached)[task.call.id] = task
+
+    def end(self, task: Task) -> None:
+        """Note that a call of a function of it has ended."""
+        id = task.call.id
+        if self.tasks.pop(id, None) is None and self.ending.pop(id, None) is None:
+            self.detached.pop(id, None)
+
+    def owner(self, executor: Executor) -> int:
+        """The owner of a call that an executor of it submits: that of its actor, or of its running call."""
+        if executor.actor is not None:
+            return executor.actor.driver
+        running = executor.running()
+        return running.driver if running is not None else self.number
+
+
 class Process(Struct, eq=False, gc=False):
     """The process of an executor. The record is kept after its end."""
 
@@ -113,6 +160,8 @@ class Executor(Struct, eq=False, gc=False):
     gang: Gang | None = None
     """The gang of which it is a member, for life."""
     gang_rank: int = 0
+    driver: Driver | None = None
+    """The driver whose calls it runs; None: driver 0."""
 
     @property
     def pid(self) -> int:
@@ -349,6 +398,8 @@ class Function(Struct, eq=False, gc=False):
     account: Account | None = None
     choice: list[Function] = []
     """All alternatives of its calls, itself among them, in the stated order; empty: there is one request."""
+    driver: Driver | None = None
+    """The driver whose function it is; None: driver 0."""
 
     @property
     def limit_us(self) -> int:
@@ -451,6 +502,8 @@ class Task(Struct, eq=False, gc=False):
     """None: nothing about it matters to the journal, so far."""
     leader: Task | None = None
     """In a gang, for ranks above 0: the call of rank 0, of which this is a part; None: it is a call of its own."""
+    driver: int = 0
+    """Its owner: the driver with whose end it is cancelled; 0: none."""
 
     @property
     def id(self) -> bytes:
@@ -500,6 +553,8 @@ class Actor(Struct, eq=False, gc=False):
     """The `repr` of its instance, if its class defines one."""
     saves: Saves | None = None
     """None: its state is never saved."""
+    driver: int = 0
+    """Its owner: the driver with whose end it is killed; 0: none, since it is detached."""
 
     def __str__(self) -> str:
         where = f" ({self.executor.stage}, {self.executor.rank.node.hostname})" if self.executor is not None else ""

@@ -19,6 +19,7 @@ from mpi_runtime.scheduler.records.parts import Account
 from mpi_runtime.scheduler.records.records import (
     Actor,
     Bundle,
+    Driver,
     Executor,
     Family,
     Function,
@@ -214,6 +215,8 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
     """Those with calls in it."""
     is_feasible: bool = True
     """Whether it would fit into an empty job. If not, it is not tried."""
+    driver: int = 0
+    """Its owner: the driver with whose end it is removed; 0: none."""
 
     def position(self) -> int:
         """The position of its creation among calls, while it waits."""
@@ -230,19 +233,23 @@ class Group(Claimant, kw_only=True, eq=False, gc=False):
 
 
 class Client(Struct, eq=False, gc=False):
-    """A process that submits calls and holds references: the driver or an executor."""
+    """A process that submits calls and holds references: a driver or an executor."""
 
     id: int
     node: Node
     executor: Executor | None
     held: dict[bytes, None] = {}
     """Objects with references in its process."""
+    driver: Driver | None = None
+    """The driver that it is, or whose calls it runs; None: driver 0."""
+    is_silent: bool = False
+    """Whether it is a driver that has left, and only releases the values that it still uses."""
 
     def as_executor(self) -> Executor:
         """Return its executor.
 
         Raises:
-            RefusedError: it is the driver.
+            RefusedError: it is a driver.
         """
         if self.executor is None:
             raise RefusedError("the driver sent what only executors may send")
@@ -266,6 +273,8 @@ class State:
         self.waiting_groups: dict[bytes, Group] = {}
         """Groups that are not placed, in order of creation."""
         self.clients: dict[int, Client] = {}
+        self.drivers: dict[int, Driver] = {}
+        """Drivers that have joined, as long as anything of them is left."""
         self.nodes: dict[int, Node] = {}
         self.hosts: dict[int, Node] = {}
         """Nodes, by the lowest rank of each host."""

@@ -6,7 +6,7 @@ from mpi_runtime.gpu.device import NODE
 from mpi_runtime.scheduler.log import errors
 from mpi_runtime.scheduler.protocol.events import CANCELLED_TEXT, Faulted, Value
 from mpi_runtime.scheduler.records.lifecycle import CANCEL, FAIL, FINISHED, Move, advance, first_line
-from mpi_runtime.scheduler.records.records import Task
+from mpi_runtime.scheduler.records.records import Driver, Task
 from mpi_runtime.scheduler.records.state import Failure, State
 from mpi_runtime.scheduler.values import items, journaling, lineage, objects
 
@@ -59,11 +59,20 @@ def overdue(state: State, task: Task) -> None:
 
 def forget_child(state: State, task: Task) -> None:
     """Forget that an executor has submitted this call. An actor's creation may end again."""
+    if task.function.driver is not None:
+        leave_driver(state, task.function.driver, task)
     if task.depth:
         parent = state.executors.get(task.client)
         if parent is not None:
             parent.children.pop(task.id, None)
         journaling.forget_parent(task)
+
+
+def leave_driver(state: State, driver: Driver, task: Task) -> None:
+    """Note that a call of a function of a driver has ended."""
+    driver.end(task)
+    if driver.has_left:
+        state.alarms.set(driver, state.stories.now)
 
 
 def conclude(
