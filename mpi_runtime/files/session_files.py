@@ -26,6 +26,7 @@ from mpi_runtime.files.writing import beside
 SUFFIX = ".json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OTHERS = 0o077
+LOG_WORDS = "`mpi-runtime session status {}` shows where its output is"
 
 
 class Session(msgspec.Struct, kw_only=True):
