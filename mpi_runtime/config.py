@@ -31,8 +31,8 @@ ADDRESS = "MPI_RUNTIME_ADDRESS"
 RAY_ADDRESS = "RAY_ADDRESS"
 GANG_PROTOCOL = "MPI_RUNTIME_GANG_PROTOCOL"
 OF_THIS_JOB = (JOURNAL, RECORD, ADDRESS)
-"""Variables that name files of this job, or its address. Programs that calls start do not inherit them: they would write
-there too, or wait for calls of their own while they hold their CPU."""
+"""Variables that name files of this job, or its address. Programs that calls start do not inherit them: they would
+write there too, or wait for calls of their own while they hold their CPU."""
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
 COMMAND_OF = "_MPI_RUNTIME_COMMAND_OF"
@@ -403,10 +403,9 @@ def is_own_address(address: str) -> bool:
     return address in ("auto", "local") or address.startswith(("session:", "slurm:"))
 
 
-def of_this_job() -> tuple[str, ...]:
-    """Return the names of the variables that calls and what they start do not inherit."""
-    is_own = is_own_address(os.environ.get(RAY_ADDRESS, ""))
-    return (*OF_THIS_JOB, RAY_ADDRESS) if is_own else OF_THIS_JOB
+def with_addresses() -> tuple[str, ...]:
+    """Return the names of the variables that may have an address of ours. Neither calls nor sessions inherit them."""
+    return (ADDRESS, RAY_ADDRESS) if is_own_address(os.environ.get(RAY_ADDRESS, "")) else (ADDRESS,)
 
 
 def state_directory() -> str:

@@ -333,6 +333,12 @@ class Scheduler:
         """Whether anything is left of a driver that has joined: itself, calls, executors, detached actors."""
         return number in self.state.drivers
 
+    def has_executors(self, number: int) -> bool:
+        """Whether executors of a driver run that end with it."""
+        found = self.state.drivers.get(number)
+        executors = found.executors.values() if found is not None else ()
+        return any(one.actor is None or one.actor.driver == number for one in executors)
+
     def driver_of(self, executor: int) -> int:
         """Return the driver to which an executor belongs; 0 also if it has ended."""
         found = self.state.executors.get(executor)

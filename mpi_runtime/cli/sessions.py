@@ -103,7 +103,7 @@ def start(options: argparse.Namespace) -> int:
         raise LaunchError(launch.problem)
     if launch.rank:
         _be_worker()
-    session_files.check_name(options.name)
+    _check_journal()
     path = session_files.path_of(options.name)
     made = _made(path)
     if launch.size != 1:
@@ -117,6 +117,12 @@ def start(options: argparse.Namespace) -> int:
     except BaseException:
         session_files.forget(path, made)
         raise
+
+
+def _check_journal() -> None:
+    name = configuration.JOURNAL
+    if configuration.environment().get(name):
+        raise LaunchError(f"a session has no journal, and the variable {name} names one: unset it")
 
 
 def _config_words(options: argparse.Namespace) -> list[str]:
@@ -149,18 +155,19 @@ def _started(path: Path, made: Session, command: list[str]) -> int:
     log = session_files.log_of(path)
     with contextlib.suppress(FileNotFoundError):
         log.unlink()
-    ours = configuration.of_this_job()
+    ours = configuration.with_addresses()
     env = {name: text for name, text in configuration.environment().items() if name not in ours}
     with open(private.create_file(log), "wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
         )
     try:
-        while not (found := _read(path, made)).is_open:
+        while (found := _read(path, made)) is None or not found.is_open:
+            if found is None:  # the keeper has failed, or was stopped
+                process.wait(STOP_LIMIT_S)
             if process.poll() is not None:
                 lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
-                text = "\n".join(["the session has not started. Its output:", *lines])
-                raise LaunchError(text)
+                raise LaunchError("\n".join(["the session has not started. Its output:", *lines]))
             time.sleep(LOOK_S)
     except BaseException:
         with contextlib.suppress(ProcessLookupError):
@@ -176,11 +183,12 @@ def _started(path: Path, made: Session, command: list[str]) -> int:
     return 0
 
 
-def _read(path: Path, made: Session) -> Session:
+def _read(path: Path, made: Session) -> Session | None:
+    """Return the present content of a session file; None: it is gone."""
     try:
         found = session_files.read(path)
     except FileNotFoundError:
-        raise LaunchError("the session was stopped while it started") from None
+        return None
     if found.secret != made.secret:
         raise LaunchError("the session was replaced by another of this name while it started")
     return found
@@ -209,18 +217,17 @@ def _keep(path: Path, made: Session, options: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: stopped.set())
     memory = options.object_store_memory
     try:
-        own = configuration.own_environment()
-        for name in configuration.of_this_job():
-            if name == configuration.JOURNAL and own.get(name):
-                raise LaunchError(f"a session has no journal, and the variable {name} names one: unset it")
-            own.pop(name, None)
+        _check_journal()
+        for name in configuration.with_addresses():
+            configuration.own_environment().pop(name, None)
         config = configuration.from_init(
             num_cpus=options.num_cpus, num_gpus=options.num_gpus,
             object_store_memory=int(memory) if memory is not None else None,
         )  # fmt: skip
         with driver.changing:
             driver.start_job(config, made.secret)
-        _read(path, made)
+        if _read(path, made) is None:
+            raise LaunchError("the session was stopped while it started")
         session_files.opened(path, made)
         stopped.wait()
     except (TypeError, ValueError) as error:
@@ -304,15 +311,14 @@ def stop(options: argparse.Namespace) -> int:
         keeper = os.pidfd_open(found.pid)
     except ProcessLookupError:
         keeper = -1
-    if keeper < 0 or session_files.claim.here() != found.scope:
+    if keeper < 0 or not session_files.is_visible(found):
         raise LaunchError(f"the session {found.name!r} runs in another container of this host: give the command there")
     try:
         if not session_files.is_dead(found):  # its number was not used again before it was opened
             signal.pidfd_send_signal(keeper, signal.SIGTERM)
             if not select.select([keeper], [], [], STOP_LIMIT_S)[0]:
-                raise LaunchError(
-                    f"the session {found.name!r} has not ended in {STOP_LIMIT_S:g} s; `kill -9 {found.pid}` ends it at once"
-                )
+                text = f"the session {found.name!r} has not ended in {STOP_LIMIT_S:g} s"
+                raise LaunchError(f"{text}; `kill -9 {found.pid}` ends it at once")
     finally:
         os.close(keeper)
     session_files.forget(path, found)

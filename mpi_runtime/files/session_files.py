@@ -34,7 +34,7 @@ class Session(msgspec.Struct, kw_only=True):
 
     name: str
     secret: str
-    """Who knows it can run code in the session."""
+    """A program that knows it can run code in the session."""
     host: str
     """The host of rank 0."""
     scope: str
@@ -133,7 +133,9 @@ def read(path: Path) -> Session:
     except PermissionError as error:
         raise LaunchError(f"the session file {path} belongs to another user, and is not used") from error
     if mode & _OTHERS:
-        raise LaunchError(f"other users may read the secret in {path}: chmod 600, if nobody has read it; else remove it")
+        raise LaunchError(
+            f"other users may read the secret in {path}: chmod 600, if nobody has read it; else remove it"
+        )
     try:
         return msgspec.json.decode(data, type=Session)
     except msgspec.MsgspecError as error:
@@ -150,6 +152,11 @@ def all_of(name: str | None = None) -> list[tuple[Path, Session]]:
         with contextlib.suppress(OSError, LaunchError):
             found.append((path, read(path)))
     return found
+
+
+def is_visible(session: Session) -> bool:
+    """Whether the process of a session has its number in the same namespace of processes as this one."""
+    return session.scope == claim.here()
 
 
 def is_dead(session: Session) -> bool:

@@ -56,6 +56,8 @@ class Context(Mapping[str, Any]):
     def __repr__(self) -> str:
         ranks = self.address_info["ranks"]
         ranks = "1 rank" if ranks == 1 else f"{ranks} ranks"
+        if (address := self.address_info["address"]) != "local":
+            return f"<driver of {address}, of {ranks}: what belongs to it ends with shutdown() or with the program>"
         return f"<job of {ranks}: it ends with shutdown(), with the block of `with`, or with the program>"
 
     def _repr_html_(self) -> str:

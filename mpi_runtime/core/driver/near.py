@@ -92,7 +92,7 @@ def find(address: str, variable: str = "") -> Found | None:
             return None
         raise ValueError(
             f"{variable or 'init(address)'} is {address!r}; it may be 'auto', 'local', or 'session:NAME' for a session "
-            "that `mpi-runtime session start` has started. To start a job of several ranks: `mpirun -n N python app.py`."
+            "that `mpi-runtime session start` has started. Jobs of several ranks start with `mpirun -n N python app.py`."
         )
     if address.startswith("slurm:"):
         raise ValueError(
@@ -103,8 +103,8 @@ def find(address: str, variable: str = "") -> Found | None:
         raise LaunchError(f"{address!r}: calls with own_scheduler=True bring their own job, and connect to no other.")
     if is_beside_mpi():
         raise LaunchError(
-            f"{address!r}: this program has started MPI itself, and such a program cannot connect to a session. Connect "
-            "before MPI_Init, in another process."
+            f"{address!r}: this program has started MPI itself, and cannot connect to a session. Connect in another "
+            "process."
         )
     if address == "auto":
         return _only()
@@ -150,7 +150,9 @@ def _reached(path: Path, session: session_files.Session) -> Found | None:
     try:
         return Found(path, session, inspecting.reached(address_of(session.secret)))
     except TimeoutError:
-        raise ConnectionError(f"the session {session.name!r} does not answer: its head is very busy, or stopped") from None
+        raise ConnectionError(
+            f"the session {session.name!r} does not answer: its head is very busy, or stopped"
+        ) from None
     except OSError:
         return None
 
@@ -159,7 +161,7 @@ def _why_not(session: session_files.Session) -> str:
     """Return why a session with a file cannot be reached, and what to do."""
     here = os.uname().nodename
     if session_files.is_dead(session):
-        return f"the session was killed; its file is left, and `mpi-runtime session start --name {session.name}` replaces it"
+        return f"the session was killed; `mpi-runtime session start --name {session.name}` starts it again"
     if session.host != here:
         return (
             f"the session runs on {session.host}, and this program on {here}. Programs on other hosts cannot connect "
@@ -249,7 +251,7 @@ class Connection:
     def _why_lost(self) -> str:
         return (
             f"The connection to the session {self.name!r} is gone: it was stopped, its time is over, or its processes "
-            f"were killed; or it refused this program. `mpi-runtime session list` shows whether it runs, and its output "
+            "were killed; or it refused this program. `mpi-runtime session list` shows whether it runs, and its output "
             f"is in {self._log}. The program may save its work, and connect again."
         )
 

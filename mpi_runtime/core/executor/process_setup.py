@@ -121,7 +121,7 @@ def _settle_in(client: Client, setup: Setup, request: Fork, at_start: Container[
 
 def prepare(setup: Setup, request: Fork) -> None:
     """Set the environment in which user code runs."""
-    for name in configuration.of_this_job():
+    for name in (*configuration.OF_THIS_JOB, *configuration.with_addresses()):
         os.environ.pop(name, None)
     for name, text in settings_for_mpi(request.threads).items():
         os.environ.setdefault(name, text)

@@ -84,9 +84,7 @@ _FLAGS = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
 class Door:
     """A listening socket, and those who have not been let in."""
 
-    def __init__(
-        self, poller: Poller, secret: str, let_in: Callable[[socket.socket, Hello, list[int]], None]
-    ) -> None:
+    def __init__(self, poller: Poller, secret: str, let_in: Callable[[socket.socket, Hello, list[int]], None]) -> None:
         """Open the door of the session with this secret. `let_in` gets the connection, with its two streams.
 
         Raises:

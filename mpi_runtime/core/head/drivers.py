@@ -59,7 +59,9 @@ class DriverPrinter(Printer):
     def _print(self, stream: int, prefix: bytes, lines: bytes) -> None:
         lag = self._put_bytes - self._written_bytes
         if self._dropped and lag < LAG_BYTES_RESUME:
-            text = f"mpi_runtime: {self._dropped} bytes of output of calls are lost: this program's output was not read\n"
+            text = (
+                f"mpi_runtime: {self._dropped} bytes of output of calls are lost: this program's output was not read\n"
+            )
             self._dropped = 0
             super()._print(2, b"", text.encode())
         if lag > LAG_BYTES_MAX or self._dropped:
@@ -183,7 +185,11 @@ class Drivers:
         welcome = self._welcome
         try:
             # The socket is new, so it takes this at once.
-            send_welcome(channel, Welcome(regions=welcome.regions, driver=number, inline_bytes_max=welcome.inline_bytes_max), self._arena)
+            send_welcome(
+                channel,
+                Welcome(regions=welcome.regions, driver=number, inline_bytes_max=welcome.inline_bytes_max),
+                self._arena,
+            )
         except OSError:
             return  # it has left, which the next read notices
         self._log(f"driver {number} has connected: {hello.program} (pid {hello.pid})")
@@ -294,7 +300,7 @@ class Drivers:
     def _release(self, driver: NearDriver, now_s: float) -> None:
         """Let the `shutdown()` of a driver return when its executors have ended, and their output was written."""
         is_late = now_s > driver.left_s + LEAVE_LIMIT_S
-        if not is_late and (self._scheduler.executors_of(driver.number) or not driver.printer.is_idle):
+        if not is_late and (self._scheduler.has_executors(driver.number) or not driver.printer.is_idle):
             if now_s > driver.sign_s + SIGN_S:
                 driver.sign_s = now_s
                 driver.channel.send(codec.encode([Answer(0, b"")]))
