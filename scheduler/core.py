@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.dispatch import (
     backoff,
     deadline,
     dispatch,
+    fair_shares,
     queues,
     reservations,
     stealing,
@@ -257,7 +258,8 @@ class Scheduler:
         has_freed, state.freed = state.freed, False
         if has_freed and state.waiting_groups:
             groups.place_waiting(state, now)
-        turns = Turns(dirty)
+        fair_shares.look(state, dirty)
+        turns = Turns(dirty, state.is_divided)
         if has_freed:
             for family in state.waiting:
                 turns.begin(family)
@@ -268,11 +270,15 @@ class Scheduler:
                     later.dirty = True
                     state.dirty.append(later)
                 return
+            if queue.is_shut():
+                dispatch.shut(state, queue, now)
+                turns.served(state, queue)
+                continue
             if queue.ready and alternatives.has_none(queue.ready[0].function):  # nor have all its calls
                 gpu_quarantine.fail_all(state, queue)
             if not queue.is_timed or not deadline.holds_back(state, queue, now):
                 has_grown = (starting.serve if queue.function.spec.gang is not None else serve)(state, queue, now)
-                if has_grown and state.accounts:  # another queue goes next
+                if has_grown and state.by_turns:  # another queue goes next
                     turns.grown(queue)
                     continue
             turns.served(state, queue)
@@ -318,6 +324,11 @@ class Scheduler:
         for function in state.functions.values():
             function.queues.clear()
             function.choice = []
+            function.driver = None
+        for driver in state.drivers.values():
+            calls, actors = (driver.tasks, driver.ending, driver.detached), (driver.actors, driver.detached_actors)
+            for of_driver in (*calls, *actors, driver.executors, driver.functions, driver.queues, driver.families):
+                of_driver.clear()
 
     def deadline(self) -> int | None:
         """Return when `decide` must be called even without events, in microseconds. 0: at once; None: never."""

@@ -27,6 +27,7 @@ from mpi_runtime.scheduler.protocol import effects
 from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
 from mpi_runtime.scheduler.protocol.effects import GPU, LATE, QUARANTINE, Note
 from mpi_runtime.scheduler.protocol.events import (
+    OF_DRIVER,
     ActorSpec,
     Blocked,
     BundleSpec,
@@ -52,7 +53,16 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
 )
 from mpi_runtime.scheduler.protocol.questions import A, ClientQuestion, Explain, Explanation, Question, decoded
-from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, ExecutorStarted, JobBegan, RankJoined, TakenBack
+from mpi_runtime.scheduler.protocol.rank_events import (
+    DriverJoined,
+    DriverLeft,
+    ExecutorDied,
+    ExecutorStarted,
+    HeadEvent,
+    JobBegan,
+    RankJoined,
+    TakenBack,
+)
 from mpi_runtime.scheduler.records.state import State
 from tests.checks import executors as invariants
 from tests.checks.circles import Passing
@@ -189,9 +199,18 @@ class Cluster:
         self, spec: Spec, *arguments: bytes, holds: Sequence[bytes] = (), actor: bytes = b"", client: int = DRIVER
     ) -> bytes:
         """Submit a call of a spec; the id of its first return value."""
-        id = self.id()
+        id, spec = self.id(), self.own(spec, client)
         self.client_says(client, spec, Call(id, spec.id, b"", arguments, tuple(holds), actor))
         return id
+
+    def own(self, spec: Spec, client: int) -> Spec:
+        """The spec as the driver sends it to which a client belongs."""
+        found = self.state.clients.get(client)
+        if found is None or found.driver is None:
+            return spec
+        number = found.driver.number
+        environment = {**spec.environment, OF_DRIVER: f"{number} /home/someone"}
+        return msgspec.structs.replace(spec, id=spec.id + (number << 20), environment=environment)
 
     def submit(self, *arguments: bytes, holds: Sequence[bytes] = (), client: int = DRIVER, **fields: Any) -> bytes:
         """Submit a task."""
@@ -213,12 +232,36 @@ class Cluster:
         spec = self.spec("Actor.method", cpu=0, kind=MethodSpec, **fields)
         return self.call(spec, *arguments, actor=actor, client=client)
 
-    def group(self, *bundles: dict[str, Any], strategy: str = "PACK", name: str = "", request: int = 0) -> bytes:
+    def group(
+        self,
+        *bundles: dict[str, Any],
+        strategy: str = "PACK",
+        name: str = "",
+        request: int = 0,
+        client: int = DRIVER,
+        detached: bool = False,
+    ) -> bytes:
         """Ask for a placement group; its id. CPUs and GPUs as people count them."""
         specs = [bundle(**fields) for fields in bundles]
         id = self.id()
-        self.client_says(DRIVER, GroupRequested(id, specs, strategy, b"a group", "", name, request))
+        self.client_says(client, GroupRequested(id, specs, strategy, b"a group", "", name, request, detached))
         return id
+
+    def driver(self) -> int:
+        """A further driver joins; its number."""
+        number = self.scheduler.next_client()
+        self.head_says(DriverJoined(number))
+        return number
+
+    def leave(self, driver: int, *extents: int, has_views: bool = False) -> None:
+        """A driver leaves; all that ends by itself ends."""
+        self.head_says(DriverLeft(driver, list(extents), has_views))
+        self.later(1_000)
+
+    def head_says(self, event: HeadEvent) -> None:
+        """The head makes an event."""
+        self.scheduler.handle_rank(event, self.now)
+        self.decide()
 
     def remove_group(self, id: bytes) -> None:
         """Ask for its end."""

@@ -5,7 +5,6 @@ A call that waits for an argument, or is too late to start (`deadline.py`), does
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import takewhile
 
 from mpi_runtime.scheduler.actors import checkpoints
@@ -16,7 +15,7 @@ from mpi_runtime.scheduler.protocol.events import DRIVER, EndAnnounced
 from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_far
-from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
+from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Line, Task
 from mpi_runtime.scheduler.records.state import Client, State
 from mpi_runtime.scheduler.values import call_ends, objects, retries
 from mpi_runtime.scheduler.values.message_checks import require
@@ -29,7 +28,7 @@ def line_up(actor: Actor, task: Task, function: int) -> None:
     key = (task.client, task.function.spec.group, function)
     line = actor.callers.get(key)
     if line is None:
-        line = actor.callers[key] = deque()
+        line = actor.callers[key] = Line()
     line.append(task)
 
 
@@ -60,13 +59,13 @@ def ready(state: State, task: Task) -> None:
 
 def fail_call(state: State, actor: Actor, task: Task) -> None:
     """Give a call the cause of its actor's death as its result."""
-    leave_queue(actor, task)
     if actor.error is not None:
         found = state.objects.get(actor.id)
         failure = objects.pass_on(found) if found is not None else None
         call_ends.conclude(state, task, [actor.error], lifecycle.FAIL, failure)
     else:
         call_ends.fail(state, task, "ActorDiedError", died_message(state, actor, task))
+    leave_queue(actor, task)
 
 
 def died_message(state: State, actor: Actor, task: Task) -> str:
@@ -86,6 +85,8 @@ def pump(state: State, actor: Actor, now: int) -> None:
     executor = actor.executor
     if actor.state != lifecycle.ALIVE or executor is None or checkpoints.holds_back(state, actor):
         return
+    if executor.asked_back:
+        return  # what comes back goes before
     waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
     in_order = not out_of_order(actor)
     for (_, group), lines in turns(actor).items():
@@ -114,6 +115,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
                 was_sent = assign(state, executor, task)  # if not, it stays the first: no other overtakes it
                 if was_sent or out_of_order(actor):
                     queue.popleft()
+                    queue.tidy()
                 if timed and not was_sent:
                     waiting_groups.add(group)
                     room = 0
@@ -126,7 +128,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
                 actor.callers[key] = queue
 
 
-def send_first(state: State, executor: Executor, line: deque[Task], room: int) -> int:
+def send_first(state: State, executor: Executor, line: Line, room: int) -> int:
     """Send the first calls of a line that are of the frequent kind: ready, without arguments, not timed.
 
     Returns how many were sent.
@@ -135,11 +137,15 @@ def send_first(state: State, executor: Executor, line: deque[Task], room: int) -
     while line and count < room:
         task = line[0]
         if task.state != READY or task.call.arguments or task.function.is_timed:
-            break
+            if task.state not in lifecycle.ENDED:
+                break
+            line.tidy()
+            continue
         line.popleft()
         executor.take(task, 0)
         send_call(state, executor, task)
         count += 1
+    line.tidy()
     return count
 
 
@@ -193,15 +199,13 @@ def in_group(actor: Actor, executor: Executor, group: str) -> int:
 
 
 def leave_queue(actor: Actor, task: Task) -> None:
-    """Remove a call from its line."""
+    """Remove a call that has ended, or was sent, from its line."""
     key = line_of(actor, task)
-    queue = actor.callers.get(key)
-    if queue and queue[0] is task:
-        queue.popleft()
-    elif queue and task in queue:
-        queue.remove(task)
-    if queue is not None and not queue:
-        del actor.callers[key]
+    line = actor.callers.get(key)
+    if line is not None:
+        line.leave(task)
+        if not line:
+            del actor.callers[key]
 
 
 def go_past(state: State, actor: Actor, task: Task) -> None:
@@ -223,7 +227,7 @@ def give_again(
     state: State, actor: Actor, task: Task, cause: str, has_run: bool = False, had_ended: bool = False
 ) -> None:
     """Put a call back into its line, before later ones: after a restart, or because it raised."""
-    queue = actor.callers.setdefault(line_of(actor, task), deque())
+    queue = actor.callers.setdefault(line_of(actor, task), Line())
     if task.state != STAGING or out_of_order(actor):
         before = sum(1 for _ in takewhile(lambda other: other.order < task.order, queue))
         queue.insert(before, task)  # else it is still there
@@ -261,6 +265,7 @@ def taken_back(state: State, executor: Executor, ids: list[bytes]) -> None:
     """Put calls that an actor will not begin back into their lines."""
     actor = executor.actor
     assert actor is not None
+    state.called[actor] = None
     for task in [task for id in ids if (task := executor.drop(id)) is not None]:
         if task.is_cancelled:
             call_ends.cancelled(state, task)

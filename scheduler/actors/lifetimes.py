@@ -39,6 +39,9 @@ def submit(state: State, task: Task) -> None:
         state.actors[task.id] = actor
         state.objects[task.id].actor = actor
         task.actor = actor
+        if task.function.driver is not None:
+            actor.driver = task.driver
+            (task.function.driver.actors if task.driver else task.function.driver.detached_actors)[task.id] = actor
         return
     found = task.actor = state.actors.get(task.call.actor)
     if found is not None and found.state != DEAD and not found.spec.out_of_order:
@@ -75,6 +78,7 @@ def reduce_grant(state: State, executor: Executor, held_cpu: int) -> None:
     if not executor.blocked:
         source.free.cpu += grant.cpu - held_cpu
     grant.cpu = held_cpu
+    executor.reduce_share(held_cpu)
     executor.is_reduced = True
     source.actor_cpu += held_cpu
     state.index.update(executor.rank.node)
@@ -173,6 +177,11 @@ def die(state: State, actor: Actor) -> None:
     """Note that an actor will not run again."""
     advance(state.stories, actor, lifecycle.DIE, actor.cause)
     free_name(state, actor)
+    driver = actor.creation.function.driver
+    if driver is not None:
+        driver.lose(actor)
+        if driver.has_left:
+            state.alarms.set(driver, state.stories.now)
     kept, actor.kept = actor.kept, []
     for id in kept:
         objects.release(state, id)
@@ -287,6 +296,8 @@ def create_again(state: State, actor: Actor, cause: str, now: int) -> None:
         advance(state.stories, creation, lifecycle.CREATE_AGAIN, cause)
         creation.function.done -= 1
         state.finished -= 1
+        if creation.function.driver is not None:
+            creation.function.driver.begin(creation, creation.driver)
         handles = state.objects[actor.id]
         advance(state.stories, handles, lifecycle.REBUILD)
         handles.task = creation
@@ -310,6 +321,8 @@ def give_name(state: State, event: NamedActorRequested) -> None:
     state.names[actor.name] = Name(actor.id, event.handle, event.detached)
     if event.detached:
         objects.hold(state, actor.id)
+        if actor.driver:
+            state.drivers[actor.driver].detach(actor)
 
 
 def answer_name(state: State, client: Client, event: NamedActorRequested) -> None:

@@ -117,7 +117,7 @@ def actors(state: State, id: bytes) -> list[ActorEntry]:
             pid=(actor.executor.pid or None) if actor.executor is not None else None,
             num_restarts=actor.restarts,
             death_cause=actor.cause or None,
-            pending_calls=sum(len(queue) for queue in actor.callers.values()),
+            pending_calls=sum(line.waiting() for line in actor.callers.values()),
         )
         for actor in chosen(state.actors, id)
     ]

@@ -45,7 +45,7 @@ def register(state: State, client: Client, spec: Spec, now: int) -> None:
     require(of == (driver.number if driver is not None else DRIVER), f"{spec.name} is a function of driver {of}")
     codes = state.codes if driver is None else driver.codes
     spec.function = codes.setdefault(spec.function, spec.function)
-    function = Function(spec, [], account=account_of(state, spec), driver=driver)
+    function = Function(spec, [], account=account_of(state, spec, driver), driver=driver)
     if spec.where is not None:
         function.where = constraints.resolve(state, spec.where, function.spec.asks)
         if (group := state.groups.get(spec.where.group)) is not None:
@@ -118,6 +118,8 @@ def submit(state: State, client: Client, call: Call, now: int) -> None:
     task = Task(call, function, client.id, depth, order, retries, now, begins)
     if driver is not None:
         driver.begin(task, client.id if executor is None else driver.owner(executor))
+        if driver.has_left:
+            state.alarms.set(driver, now)
     if executor is not None:
         executor.children[call.id] = task
         if state.has_journal:
@@ -248,10 +250,10 @@ def recalled(state: State, event: Recalled, now: int) -> None:
     if function.is_method:
         assert task.actor is not None
         state.called[task.actor] = None
-        if values:
-            actor_calls.leave_queue(task.actor, task)
     if values:
         call_ends.conclude(state, task, values, lifecycle.RECALL)
+        if task.actor is not None and function.is_method:
+            actor_calls.leave_queue(task.actor, task)
     elif not function.is_method:
         arguments_ready(state, task)
 

@@ -29,7 +29,7 @@ def register(state: State, function: Function, kind: TaskSpec) -> None:
     alone = msgspec.structs.replace(kind, alternatives=())
     for index, one in enumerate(kind.alternatives, 1):
         own = msgspec.structs.replace(spec, id=alternative_id(spec.id, index), kind=alone, asks=one)
-        other = Function(own, [], account=account_of(state, own), driver=function.driver)
+        other = Function(own, [], account=account_of(state, own, function.driver), driver=function.driver)
         other.is_timed, other.choice = True, function.choice
         function.choice.append(other)
         state.functions[own.id] = other

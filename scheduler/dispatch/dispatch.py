@@ -14,8 +14,9 @@ from mpi_runtime.scheduler.dispatch import alternatives
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import elsewhere, stage
 from mpi_runtime.scheduler.dispatch.executors import acquire, acquire_any, ahead_us
+from mpi_runtime.scheduler.dispatch.fair_shares import is_before
 from mpi_runtime.scheduler.dispatch.queues import await_room, mark_dirty, stop_waiting
-from mpi_runtime.scheduler.dispatch.reservations import reserve, reserve_for_fractions, stop_idle
+from mpi_runtime.scheduler.dispatch.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest, give_elsewhere, rebalance
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.places.constraints import allows
@@ -31,7 +32,7 @@ from mpi_runtime.scheduler.records.state import State
 def serve(state: State, queue: Queue, now: int) -> bool:
     """Assign the queue's calls: to executors without calls, then to new ones, then ahead of time to busy ones.
 
-    With accounts only one executor is hired at a time. Returns whether one was hired.
+    With accounts or several drivers only one executor is hired at a time. Returns whether one was hired.
     """
     queue.dirty = False
     note_length(queue)
@@ -40,7 +41,7 @@ def serve(state: State, queue: Queue, now: int) -> bool:
         alternatives.prepare(state, queue, now)
     may_grow = reuse(state, queue, now)
     has_grown = False
-    while may_grow and queue.ready and not (has_grown and state.accounts):
+    while may_grow and queue.ready and not (has_grown and state.by_turns):
         new = acquire(state, queue, now) if not has_choice else acquire_any(state, queue, now)
         if new is None:
             break
@@ -65,6 +66,19 @@ def serve(state: State, queue: Queue, now: int) -> bool:
     return has_grown
 
 
+def shut(state: State, queue: Queue, now: int) -> None:
+    """Start no call of a queue whose driver has left. They end one after the other."""
+    queue.dirty, queue.is_deferring = False, True
+    while queue.hungry and not (executor := next(iter(queue.hungry.values()))).assigned:
+        give_up(state, executor, now)
+    if queue.family.reserved:
+        end_reservation(state, queue.family)
+    if queue.ready:
+        await_room(state, queue)
+    else:
+        stop_waiting(state, queue)
+
+
 def reuse(state: State, queue: Queue, now: int) -> bool:
     """Give a call to each of the queue's executors without calls, or take its grant back.
 
@@ -82,7 +96,7 @@ def reuse(state: State, queue: Queue, now: int) -> bool:
         elif must_yield(state, executor, queue, better, now):
             give_up(state, executor, now)
             may_grow = False
-            if state.accounts:
+            if state.by_turns:
                 better = first_waiting(state, queue)
         else:
             give(state, executor, 1, now)
@@ -187,6 +201,11 @@ def first_waiting(state: State, queue: Queue) -> Queue | None:
         return None
     firsts = [family.first() for family in state.waiting if family.where.group == queue.where.group]
     rivals = [other for other in firsts if other is not None and other.may_begin()]
+    if state.is_divided and rivals:
+        best = min(rivals, key=Queue.turn)
+        if best.use is not queue.use and best.may_overtake(queue):
+            return best
+        rivals = [other for other in rivals if other.use is queue.use]
     best = min(rivals, key=Queue.precedence, default=queue)
     return best if best is not queue and best.precedence() < queue.precedence(with_one_more=False) else None
 
@@ -207,7 +226,7 @@ def must_yield(state: State, executor: Executor, queue: Queue, better: Queue | N
         kept_for is not None
         and kept_for is not queue.family
         and kept_for.priority >= queue.family.priority
-        and kept_for.position() < queue.ready[0].order
+        and is_before(state, kept_for, queue)
         and not source.is_open_to(queue.request, queue, with_grant(source.free, executor))
     ):
         return True

@@ -7,6 +7,7 @@ from itertools import islice, takewhile
 
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.backfill import note_length
+from mpi_runtime.scheduler.dispatch.fair_shares import use_of
 from mpi_runtime.scheduler.dispatch.locality import waits_for_near
 from mpi_runtime.scheduler.dispatch.queues import mark_dirty, queue_at
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation, stop_idle
@@ -109,7 +110,7 @@ def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: 
     if queue.where.spread:
         state.last_spread = node.number
     executor.grant = grant
-    executor.charge_to(queue.function.account, queue.request)
+    executor.charge_to(queue.function.account, queue.request, use_of(state, queue.function))
     executor.source = source
     executor.queue = queue
     executor.progress_us = queue.progress_us = now

@@ -11,7 +11,7 @@ A decision serves queues in the order of `order`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
 from mpi_runtime.scheduler.dispatch.dependencies import wait_again
@@ -28,8 +28,12 @@ from mpi_runtime.scheduler.records.state import State
 class Turns:
     """The queues that one decision serves, by precedence."""
 
-    def __init__(self, queues: list[Queue]) -> None:
-        self._heap = [(queue.precedence(), number, queue) for number, queue in enumerate(queues)]
+    def __init__(self, queues: list[Queue], is_divided: bool = False) -> None:
+        """`is_divided`: calls of several drivers wait."""
+        self._key: Callable[[Queue], tuple[float, ...]] = Queue.turn if is_divided else Queue.precedence
+        self._heap: list[tuple[tuple[float, ...], int, Queue]] = [
+            (self._key(queue), number, queue) for number, queue in enumerate(queues)
+        ]
         heapify(self._heap)
         self._count = len(queues)
         self._here = set(queues)
@@ -53,13 +57,13 @@ class Turns:
         if queue not in self._here:
             self._here.add(queue)
             self._count += 1
-            heappush(self._heap, (queue.precedence(), self._count, queue))
+            heappush(self._heap, (self._key(queue), self._count, queue))
 
     def grown(self, queue: Queue) -> None:
         """Sort the queues again, with this one: it got an executor, which changes the share of its account."""
         self.push(queue)
         self._try(queue.family, queue.family.first())
-        self._heap = [(queue.precedence(), number, queue) for _, number, queue in self._heap]
+        self._heap = [(self._key(queue), number, queue) for _, number, queue in self._heap]
         heapify(self._heap)
 
     def begin(self, family: Family) -> None:
@@ -135,10 +139,13 @@ def find_queue(state: State, function: Function, depth: int, near: int) -> Queue
             environment=environment,
             threads=threads,
             depth=depth,
+            use=state.use if function.driver is None else function.driver.use,
             near=near,
             where=function.where,
             ready=deque(),
         )
+        if function.driver is not None:
+            function.driver.queues[key] = queue
     return queue
 
 
@@ -156,6 +163,8 @@ def family_for(state: State, function: Function, key: tuple[object, ...]) -> Fam
             has_limits=has_limits,
             ranks=function.spec.ranks,
         )
+        if function.driver is not None:
+            function.driver.families[key] = family
     return family
 
 
@@ -222,6 +231,17 @@ def clear(queue: Queue) -> deque[Task]:
     """Empty a queue. Return its calls, without those that have ended."""
     ready, queue.ready, queue.withdrawn = queue.ready, deque(), 0
     return deque([task for task in ready if task.state == READY])
+
+
+def remove(state: State, key: tuple[object, ...]) -> None:
+    """Remove a queue without calls, whose driver is gone. Records in a circle would stay in memory."""
+    queue = state.queues.pop(key, None)
+    if queue is None:
+        return  # with its placement group
+    clear(queue)
+    stop_waiting(state, queue)
+    for of_queue in (queue.kin, queue.executors, queue.hungry, queue.loaded, queue.awaited):
+        of_queue.clear()
 
 
 def mark_dirty(state: State, queue: Queue) -> None:

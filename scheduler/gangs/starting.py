@@ -14,6 +14,7 @@ from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import assign
 from mpi_runtime.scheduler.dispatch.dispatch import appoint
 from mpi_runtime.scheduler.dispatch.executors import make_way, nearest_rank, start_executor
+from mpi_runtime.scheduler.dispatch.fair_shares import use_of
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
 from mpi_runtime.scheduler.places import gpu_pool
@@ -35,12 +36,12 @@ from mpi_runtime.scheduler.values import objects
 def serve(state: State, queue: Queue, now: int) -> bool:
     """Start the queue's calls while there are idle gangs or room. Returns whether one was started.
 
-    With accounts only one is started at a time.
+    With accounts or several drivers only one is started at a time.
     """
     queue.dirty = False
     note_length(queue)
     has_grown = False
-    while queue.may_begin() and not (has_grown and state.accounts):
+    while queue.may_begin() and not (has_grown and state.by_turns):
         gang = take_idle(state, queue) or form(state, queue)
         if gang is None:
             break
@@ -205,7 +206,7 @@ def begin(state: State, gang: Gang, queue: Queue, task: Task, now: int) -> None:
     leader = gang.members[0]
     request, count = queue.request, len(gang.members)
     whole = msgspec.structs.replace(request, cpu=request.cpu * count, gpu=request.gpu * count)
-    leader.charge_to(queue.function.account, whole)
+    leader.charge_to(queue.function.account, whole, use_of(state, queue.function))
     gang.for_actor = queue.function.is_actor
     parts = [task, *(part(state, task, rank) for rank in range(1, len(gang.members)))]
     for executor, source, grant, one in zip(gang.members, gang.sources, gang.grants, parts, strict=True):

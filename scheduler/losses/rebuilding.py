@@ -88,6 +88,8 @@ def why_not(state: State, lineage: Lineage, depth: int) -> str:
     name = task.function.spec.name
     if lineage.is_dropped:
         return _DROPPED
+    if task.function.driver is not None and task.function.driver.has_left:
+        return f"{name}, which made it, belongs to a driver that has left"
     if task.state != lifecycle.FINISHED:
         return f"{name}, which made it, failed when it was run again"
     if not task.retries:
@@ -116,6 +118,8 @@ def run_again(state: State, lineage: Lineage, cause: str) -> None:
     task.function.done -= 1
     state.finished -= 1
     state.retried += 1
+    if task.function.driver is not None:
+        task.function.driver.begin(task, task.driver)
     task.retries -= task.retries > 0
     task.call.attempt += 1
     task.crashes = task.missing = 0

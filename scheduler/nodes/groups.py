@@ -63,6 +63,13 @@ def create(state: State, client: Client, event: GroupRequested, now: int) -> Non
         name=name,
         specs=event.bundles,
     )
+    driver = client.driver
+    if driver is not None and not event.detached:
+        group.driver = client.id if client.executor is None else driver.owner(client.executor)
+        if group.driver:
+            driver.groups[group.id] = None
+            if driver.has_left:
+                state.alarms.set(driver, now)
     look_at_nodes(state, group)
     state.groups[event.id] = state.waiting_groups[event.id] = group
     state.objects[event.id] = Object(event.id, client.id, 2)
@@ -173,6 +180,8 @@ def remove(state: State, id: bytes, cause: str = "") -> None:
     end_reservation(state, group)
     if group.name is not None:
         del state.group_names[group.name]
+    if group.driver:
+        state.drivers[group.driver].groups.pop(id, None)
     found = state.objects[id]
     if found.state in UNSEALED:
         why = f": {cause}" if cause else ""
@@ -203,6 +212,8 @@ def fail_all(state: State, group: Group) -> None:
         del state.families[key]
     for function in group.functions:
         function.queues.clear()
+    if all(one.submitted == one.done + one.failed for one in group.functions):
+        return  # no call of them is open
     tasks_of_all = [found.task for found in state.objects.values() if found.task is not None]
     for task in [one for one in tasks_of_all if one.function.where.group == id]:
         if task.state not in ENDED and task.executor is None:

@@ -3,8 +3,9 @@
 Facts are named in the past tense (`Done`, `Released`), requests as requests (`KillRequested`). Events are messages
 (`mpi_runtime.core.transport.messages` has those that the scheduler does not see), so a frame is decoded directly into
 events. Ids of tasks and objects are 16 opaque bytes; a task's id is the id of its first return value. Clients are
-integers: 0 is the program of rank 0, other drivers and executors share one series of numbers. Times are integer microseconds. Amounts
-are those of `amounts.py`. Payloads are opaque: nothing here looks inside. Events of ranks are in `rank_events.py`.
+integers: 0 is the program of rank 0, other drivers and executors share one series of numbers. Times are integer
+microseconds. Amounts are those of `amounts.py`. Payloads are opaque: nothing here looks inside. Events of ranks are in
+`rank_events.py`.
 
 Limits of numbers and lengths are part of the types, so a frame outside them is not decoded. Handlers check the other
 rules of the protocol: see `calls/refusals.py`.

@@ -102,6 +102,9 @@ LOOK_US: Final = 1_000_000
 STOPPED_US: Final = 1_000_000
 """A look that is later than this shows that the job was stopped, as by `scontrol suspend`: that time does not count."""
 
+LEAVING_STEPS: Final = 100
+"""Calls, references and actors of a driver that has left which end between two decisions: about a millisecond."""
+
 HISTORY_CALLS_MAX: Final = 100_000
 """Ended calls that are remembered for `timeline()`: as many as in Ray; about 30 MB in the head."""
 

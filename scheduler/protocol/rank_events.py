@@ -190,7 +190,8 @@ class DriverLeft(Struct, array_like=True, tag=76, gc=False):
 
     number: Number
     extents: list[Number] = []
-    """Offsets in the arena of rank 0 that it had been given and that are not free. Those without an object are freed."""
+    """Offsets in rank 0's part of the arena that it had been given and that are not free. Those without an object are
+    freed."""
     has_views: bool = False
     """Whether its line stays open to release the values that it still uses. A further `DriverLeft` follows when that is
     closed. Until then only `Released` and `Forgotten` of it count."""

@@ -28,7 +28,7 @@ from mpi_runtime.scheduler.protocol.ids import return_ids
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from mpi_runtime.scheduler.protocol.resources import Grant, Pool, fits, without_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant, Contender, Source
-from mpi_runtime.scheduler.records.lifecycle import CREATING, READY, STAGING, STARTING, WAITING
+from mpi_runtime.scheduler.records.lifecycle import CREATING, ENDED, READY, STAGING, STARTING, WAITING
 from mpi_runtime.scheduler.records.parts import Account, Charge, Refusal, Saves, Stillborn, Stream, Watch
 
 ANYWHERE = Where()
@@ -63,13 +63,16 @@ class Driver(Struct, eq=False, gc=False):
     detached: dict[bytes, Task] = {}
     """Open calls of its functions that belong to driver 0."""
     actors: dict[bytes, Actor] = {}
-    """Living actors of its classes, detached ones too."""
+    """Its living actors."""
+    detached_actors: dict[bytes, Actor] = {}
+    """Living actors of its classes that belong to driver 0."""
     groups: dict[bytes, None] = {}
     """Its placement groups, without detached ones."""
     executors: dict[int, Executor] = {}
     functions: dict[int, Function] = {}
     codes: dict[bytes, bytes] = {}
     """The code of its functions: see `State.codes`."""
+    accounts: dict[str, Account] = {}
     queues: dict[tuple[object, ...], Queue] = {}
     families: dict[tuple[object, ...], Family] = {}
 
@@ -83,6 +86,26 @@ class Driver(Struct, eq=False, gc=False):
         id = task.call.id
         if self.tasks.pop(id, None) is None and self.ending.pop(id, None) is None:
             self.detached.pop(id, None)
+
+    def detach(self, actor: Actor) -> None:
+        """Give an actor that was just submitted to driver 0."""
+        actor.driver = actor.creation.driver = 0
+        self.detached_actors[actor.id] = self.actors.pop(actor.id)
+        if self.tasks.pop(actor.id, None) is not None:
+            self.detached[actor.id] = actor.creation
+
+    def lose(self, actor: Actor) -> None:
+        """Note that an actor of a class of it has died."""
+        if self.actors.pop(actor.id, None) is None:
+            self.detached_actors.pop(actor.id, None)
+
+    def is_kept(self) -> bool:
+        """Whether its functions are still needed: something of it is left, or what is detached."""
+        return bool(self.tasks or self.ending or self.detached or self.actors or self.detached_actors or self.executors)
+
+    def is_ending(self) -> bool:
+        """Whether it has left, and nothing detached needs its executors."""
+        return self.has_left and not self.detached and not self.detached_actors
 
     def owner(self, executor: Executor) -> int:
         """The owner of a call that an executor of it submits: that of its actor, or of its running call."""
@@ -120,6 +143,8 @@ class Executor(Struct, eq=False, gc=False):
     grant: Grant | None = None
     charge: Charge | None = None
     """None: no account is charged for its grant."""
+    share: Charge | None = None
+    """The same for its driver; None also if there was one driver when it got the grant."""
     assigned: dict[bytes, Task] = {}
     """Its calls that have not ended, in the order of sending. The first may be running."""
     load_us: int = 0
@@ -225,17 +250,30 @@ class Executor(Struct, eq=False, gc=False):
         self.load_us = 0
         return tasks
 
-    def charge_to(self, account: Account | None, request: Request) -> None:
-        """Charge what it is granted for a request to an account, if any."""
+    def charge_to(self, account: Account | None, request: Request, use: Account | None = None) -> None:
+        """Charge what it is granted for a request to an account, if any, and with several drivers to its driver."""
         if account is not None:
             self.charge = Charge(account, request)
             account.note(request, 1)
+        if use is not None:
+            self.share = Charge(use, request)
+            use.note(request, 1)
 
     def discharge(self) -> None:
         """Take its grant off the account: it has given it back."""
         if self.charge is not None:
             self.charge.account.note(self.charge.request, -1)
             self.charge = None
+        if self.share is not None:
+            self.share.account.note(self.share.request, -1)
+            self.share = None
+
+    def reduce_share(self, cpu: int) -> None:
+        """Charge its driver with less CPU from now on: its actor is created."""
+        if self.share is not None:
+            use, request = self.share.account, self.share.request
+            use.cpu -= request.cpu - cpu
+            self.share = Charge(use, Request(cpu, request.gpu))
 
     def lendable_cpu(self) -> int:
         """The CPU that it lends while it is blocked: not the part that its actor holds for life."""
@@ -246,16 +284,19 @@ class Executor(Struct, eq=False, gc=False):
     def lend_cpu(self) -> None:
         """Lend the CPU of its grant: it is blocked."""
         self.blocked = True
-        if self.charge is not None:
-            self.charge.account.running -= 1
+        self._note_running(-1)
         self.source.free.cpu += self.lendable_cpu()
 
     def reclaim_cpu(self) -> None:
         """Take the lent CPU back: it is no longer blocked. The free CPU of its source may fall below zero."""
         self.blocked = False
-        if self.charge is not None:
-            self.charge.account.running += 1
+        self._note_running(1)
         self.source.free.cpu -= self.lendable_cpu()
+
+    def _note_running(self, sign: int) -> None:
+        for charge in (self.charge, self.share):
+            if charge is not None:
+                charge.account.running += sign
 
 
 class Rank(Struct, eq=False, gc=False):
@@ -529,6 +570,42 @@ class Task(Struct, eq=False, gc=False):
         return return_ids(self.call.id, self.function.spec.num_returns)
 
 
+class Line(deque["Task"]):
+    """Calls of an actor by one caller that have not been sent, in order. The first has not ended; others may have."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = 0
+        """The number of calls that have ended since it was last without such calls. They may have left it."""
+
+    def waiting(self) -> int:
+        """The number of its calls that have not ended."""
+        return sum(one.state not in ENDED for one in self) if self.ended else len(self)
+
+    def leave(self, task: Task) -> None:
+        """Take out a call, or note that it has ended: then it stays until half of the line has ended."""
+        if self and self[0] is task:
+            self.popleft()
+            self.tidy()
+        elif task.state in ENDED:
+            self.ended += 1
+            if 2 * self.ended > len(self):
+                left = [one for one in self if one.state not in ENDED]
+                self.clear()
+                self.extend(left)
+                self.ended = 0
+        elif task in self:
+            self.remove(task)
+
+    def tidy(self) -> None:
+        """Drop calls at the front that have ended."""
+        while self.ended and self and self[0].state in ENDED:
+            self.popleft()
+            self.ended -= 1
+
+
 class Actor(Struct, eq=False, gc=False):
     """An actor."""
 
@@ -537,7 +614,7 @@ class Actor(Struct, eq=False, gc=False):
     spec: ActorSpec
     state: int = CREATING
     executor: Executor | None = None
-    callers: dict[tuple[int, str, int], deque[Task]] = {}
+    callers: dict[tuple[int, str, int], Line] = {}
     """Calls that have not been sent, in order, by client, concurrency group and spec. The spec is 0 if its calls run in
     the order of submission."""
     cause: str = ""
@@ -600,6 +677,8 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     threads: int
     depth: int
     where: Where
+    use: Account
+    """What the driver of its calls uses."""
     near: int
     """The node with most bytes of their large arguments; -1: none."""
     near_from_us: int = -1
@@ -645,6 +724,11 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
             self.ready.popleft()
             self.withdrawn -= 1
 
+    def is_shut(self) -> bool:
+        """Whether none of its calls starts any more, because its driver has left."""
+        driver = self.function.driver
+        return driver is not None and driver.is_ending()
+
     def may_begin(self) -> bool:
         """Whether it has calls that may start when there is room."""
         account = self.function.account
@@ -655,6 +739,14 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
         account, spec = self.function.account, self.function.spec
         share = 0.0 if account is None else account.share_with(self.request if with_one_more else None)
         return (-self.depth, -spec.priority, share, -spec.path_us, self.ready[0].order if self.ready else 0)
+
+    def turn(self) -> tuple[float, int, int, float, int, int]:
+        """The order of service with several drivers: the one that uses least goes first."""
+        return (self.use.share_with(None), *self.precedence())
+
+    def may_overtake(self, other: Queue) -> bool:
+        """Whether a queue of another driver has to wait for this one: that driver uses more than this with one more."""
+        return self.use.share_with(self.request) < other.use.share_with(None)
 
     def note_load(self, executor: Executor) -> None:
         """Update the list of executors from which calls can be stolen."""

@@ -275,6 +275,12 @@ class State:
         self.clients: dict[int, Client] = {}
         self.drivers: dict[int, Driver] = {}
         """Drivers that have joined, as long as anything of them is left."""
+        self.leaving: dict[int, Client] = {}
+        """Drivers that have left and whose references are not yet released."""
+        self.use = Account("driver 0")
+        """What driver 0 uses, while there are others."""
+        self.is_divided = self.by_turns = False
+        """Whether calls of several drivers wait, and whether these or accounts get one executor at a time."""
         self.nodes: dict[int, Node] = {}
         self.hosts: dict[int, Node] = {}
         """Nodes, by the lowest rank of each host."""

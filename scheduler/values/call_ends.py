@@ -16,6 +16,9 @@ REPORTED = {
 }
 """Errors of the runtime that are logged if no client reads them: no client has asked for them or knows their cause."""
 
+LEFT = "{} was ended, because the driver to which it belonged has left the job."
+"""The message of its calls."""
+
 
 def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
     """Fail a call with an error of the runtime. `code` names the class."""
@@ -48,7 +51,11 @@ def is_of_node(fault: Faulted | None) -> bool:
 
 
 def cancelled(state: State, task: Task) -> None:
-    """End a call that was cancelled."""
+    """End a call that was cancelled, or whose driver has left."""
+    driver = task.function.driver
+    if driver is not None and driver.has_left and task.driver:
+        fail(state, task, "OwnerDiedError", LEFT.format(task.function.spec.name), CANCEL)
+        return
     fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from mpi_runtime.scheduler.protocol.events import TaskSpec
 from mpi_runtime.scheduler.protocol.limits import LINEAGE_BYTES_MAX, LINEAGE_CALL_BYTES
 from mpi_runtime.scheduler.records.lifecycle import FINISHED, UNSEALED
-from mpi_runtime.scheduler.records.records import Task
+from mpi_runtime.scheduler.records.records import Driver, Task
 from mpi_runtime.scheduler.records.state import Lineage, Object, State
 
 
@@ -74,6 +74,15 @@ def forget(state: State, found: Object) -> list[bytes]:
         return []
     lineage.uses -= 1
     return [] if lineage.uses else _drop(state, lineage)
+
+
+def forget_driver(state: State, driver: Driver) -> list[bytes]:
+    """Forget all calls of a driver: its functions are gone. Returns ids to release."""
+    released: list[bytes] = []
+    for one in [one for one in state.lineages.values() if one.task.function.driver is driver]:
+        one.is_dropped = True
+        released += _drop(state, one)
+    return released
 
 
 def _drop(state: State, lineage: Lineage) -> list[bytes]:

@@ -20,7 +20,7 @@ from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import READY, STOPPING
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Family, Node, Queue, Task, granted, node_of
 from mpi_runtime.scheduler.records.state import State
-from tests.checks import objects
+from tests.checks import drivers, objects
 
 
 def check(state: State) -> None:
@@ -65,6 +65,7 @@ def check(state: State) -> None:
     check_ranks(state)
     check_accounts(state)
     check_gangs(state)
+    drivers.check(state, live)
 
 
 def check_ranks(state: State) -> None:
@@ -111,11 +112,13 @@ def check_gangs(state: State) -> None:
 
 def check_accounts(state: State) -> None:
     """Accounts count the grants of their executors."""
-    for account in state.accounts.values():
+    accounts = [account for one in state.drivers.values() for account in (one.use, *one.accounts.values())]
+    for account in (*state.accounts.values(), state.use, *accounts):
         own = [
-            (one, one.charge.request)
+            (one, charge.request)
             for one in state.executors.values()
-            if one.charge and one.charge.account is account
+            for charge in (one.charge, one.share)
+            if charge is not None and charge.account is account
         ]
         assert all(executor.grant is not None for executor, _ in own), f"account {account.name} pays for nothing"
         charged = [request for _, request in own]
@@ -257,6 +260,8 @@ def check_executor(state: State, executor: Executor) -> None:
         assert sum(places) == 1, f"{name} is in {sum(places)} places"
     is_killed = isinstance(executor.source, Bundle) and executor.source.removed
     is_killed = is_killed or (executor.state == STOPPING and gang is not None and executor.grant is not None)
+    has_left = executor.driver is not None and executor.driver.has_left
+    is_killed = is_killed or (executor.state == STOPPING and has_left and executor.grant is not None)
     has_use = works or executor.actor is not None or bool(executor.assigned) or is_killed
     keeps_devices = executor.state == STOPPING and bool(executor.key.gpu_ids)  # others wait for them
     has_grant = executor.grant is not None
@@ -306,6 +311,8 @@ def check_queue(state: State, queue: Queue) -> None:
         assert executor.queue is queue, f"executor {executor.id} serves another queue"
     if queue.loaded:
         assert queue in state.alarms, "nobody will look for stuck executors of a queue"
+    if queue.is_shut():
+        return
     if queue.is_timed:
         own = all(task.function is queue.function for task in queue.ready)
         assert own, "a queue of one function has calls of others"
@@ -381,11 +388,14 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             assert actor.creation.id in live, f"{name} is being created by nobody"
         for (client, group, function), queue in actor.callers.items():
             assert queue, f"{name} has an empty queue of calls"
+            ended = [task for task in queue if task.state in lifecycle.ENDED]
+            assert len(ended) <= queue.ended, f"{name} has {len(ended)} calls that have ended, and counts fewer"
+            assert queue[0].state not in lifecycle.ENDED, f"{name}: the first call of a line has ended"
             for task in queue:
                 assert task.client == client and task.actor is actor, f"{name} has a call of another"
                 assert task.function.spec.group == group, f"{name} has a call of another group"
                 assert function in (0, task.function.spec.id), f"{name} has a call of another function"
-                assert task.state in (lifecycle.WAITING, READY, lifecycle.STAGING), (
+                assert task.state in (lifecycle.WAITING, READY, lifecycle.STAGING, *lifecycle.ENDED), (
                     f"{name}: a call in state {task.state} is queued"
                 )
             orders = [task.order for task in queue]
@@ -395,6 +405,7 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
             actor.state == lifecycle.ALIVE
             and actor.executor is not None
             and not is_asked
+            and not actor.executor.asked_back
             and not holds_back(state, actor)
         ):
             waited_for = being_brought(actor, actor.executor) | {

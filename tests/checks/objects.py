@@ -48,9 +48,13 @@ def check_object(state: State, found: Object) -> None:
 def check_counts(state: State) -> None:
     """Counts of calls agree with those of their functions, and each failed call is one of a kind of error."""
     functions = state.functions.values()
-    assert sum(one.submitted for one in functions) == state.submitted, "not each submitted call is one of a function"
-    assert sum(one.done for one in functions) == state.finished, "not each finished call is one of a function"
-    assert sum(one.failed for one in functions) == state.failed, "not each failed call is one of a function"
+    has_joined = state.use.cpu_in_all > 1  # functions of drivers that have left are forgotten, with their counts
+    for name, found, counted in (
+        ("submitted", sum(one.submitted for one in functions), state.submitted),
+        ("finished", sum(one.done for one in functions), state.finished),
+        ("failed", sum(one.failed for one in functions), state.failed),
+    ):
+        assert found == counted or (has_joined and found < counted), f"not each {name} call is one of a function"
     assert sum(one.failed for one in state.errors.values()) == state.failed, (
         "not each failed call has its kind of error"
     )
@@ -97,7 +101,7 @@ def _is_fetched(state: State, id: bytes, task: Task, number: int) -> bool:
 def check_references(state: State, live: dict[bytes, Task]) -> None:
     """Every count is the number of holders: processes, calls that make or need it, values around it, fetches."""
     holders: list[bytes] = []  # counted once: many small counts take several times as long
-    for client in state.clients.values():
+    for client in (*state.clients.values(), *state.leaving.values()):
         holders += client.held
     for found in state.objects.values():
         holders += found.holds or ()
