@@ -300,7 +300,7 @@ class Drivers:
     def _release(self, driver: NearDriver, now_s: float) -> None:
         """Let the `shutdown()` of a driver return when its executors have ended, and their output was written."""
         is_late = now_s > driver.left_s + LEAVE_LIMIT_S
-        if not is_late and (self._scheduler.has_executors(driver.number) or not driver.printer.is_idle):
+        if not is_late and (self._scheduler.is_ending(driver.number) or not driver.printer.is_idle):
             if now_s > driver.sign_s + SIGN_S:
                 driver.sign_s = now_s
                 driver.channel.send(codec.encode([Answer(0, b"")]))
