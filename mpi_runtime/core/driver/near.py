@@ -92,7 +92,7 @@ def find(address: str, variable: str = "") -> Found | None:
             return None
         raise ValueError(
             f"{variable or 'init(address)'} is {address!r}; it may be 'auto', 'local', or 'session:NAME' for a session "
-            "that `mpi-runtime session start` has started. Jobs of several ranks start with `mpirun -n N python app.py`."
+            "that `mpi-runtime session start` has started. A job of several ranks: `mpirun -n N python app.py`."
         )
     if address.startswith("slurm:"):
         raise ValueError(

@@ -215,5 +215,5 @@ def test_the_list_has_it(state: Path) -> None:
     assert found is not None
     rows = [line.split() for line in said(state, "list").stdout.splitlines()]
     assert rows[0] == ["NAME", "HOST", "PID", "BEGAN", "STATE"]
-    assert [row for row in rows[1:] if row[0] == "s"][0][2] == str(found.pid)
+    assert next(row for row in rows[1:] if row[0] == "s")[2] == str(found.pid)
     assert rows[1][-1] == "running"
