@@ -266,8 +266,9 @@ class Connection:
         client.has_ended = True
         client.line.end()
         if client.line.closed == SHUT_DOWN and self._release():
-            _silent.append(self)
+            client.outbox.on_quiet = self._close_if_unused
         else:
+            self.client.close()
             self._close()
 
     def _release(self) -> bool:
@@ -286,18 +287,11 @@ class Connection:
             outbox.post(Released(ids))
         return True
 
-    @property
-    def has_views(self) -> bool:
-        """Whether the program may have arrays in the memory of the session."""
-        references = self.client.references
-        with self.client.outbox.interrupts, self.client.outbox.lock:
-            self.client.outbox.flush_or(references.views.clear)
-        return bool(references.views)
-
-    def close(self) -> None:
-        """Close a connection that was kept for arrays."""
-        self.client.close()
-        self._close()
+    def _close_if_unused(self) -> None:
+        """Close a connection that was kept for arrays when they are gone."""
+        if not self.client.references.views:
+            self.client.close()
+            self._close()
 
     def _close(self) -> None:
         with contextlib.suppress(OSError):
@@ -306,18 +300,6 @@ class Connection:
             with contextlib.suppress(OSError):  # the program has closed all descriptors
                 os.close(self._arena)
             self._arena = -1
-
-
-_silent: list[Connection] = []
-"""Connections of sessions that this program has left, kept because it has arrays in their memory."""
-
-
-def sweep() -> None:
-    """Close connections that were kept for arrays that are gone."""
-    for one in _silent[:]:
-        if not one.has_views:
-            _silent.remove(one)
-            one.close()
 
 
 def _home(namespace: str) -> Home:

@@ -199,7 +199,6 @@ def _connected(config: Config, address: str, variable: str, arguments: Mapping[s
     global _session
     from mpi_runtime.core.driver import near  # not at the top: most programs start their own job
 
-    near.sweep()
     found = near.find(address, variable)
     if found is None:
         return None
