@@ -10,6 +10,7 @@ limit of its printer is dropped.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -234,7 +235,8 @@ class Drivers:
             self._log(f"driver {driver.number} sent a frame that cannot be read, so its calls end: {error}")
             driver.is_refused = driver.is_released = True
             self._leave(driver)
-            driver.channel.socket.shutdown(socket.SHUT_WR)  # its next call raises an error
+            with contextlib.suppress(OSError):  # it has just ended
+                driver.channel.socket.shutdown(socket.SHUT_WR)  # its next call raises an error
 
     def _leave(self, driver: NearDriver) -> None:
         """End what belongs to a driver. Its arrays stay valid as long as its connection is open."""

@@ -140,6 +140,44 @@ def test_a_killed_program_leaves_nothing_and_holds_nobody_up(tmp_path: Path) -> 
     assert ended[2] == "2.0"
 
 
+def test_what_is_detached_outlives_its_program(tmp_path: Path, running: Program) -> None:
+    source = """
+import os, sys, time
+from mpi_runtime.util import placement_group, get_placement_group
+@ray.remote
+class Keeper:
+    def __init__(self): self.kept = {}
+    def keep(self, name, value): self.kept[name] = value
+    def get(self, name): return self.kept[name]
+    def nested(self): return ray.get(helper.remote()), os.getcwd()
+@ray.remote
+def helper(): return "helped"
+for lifetime in (None, "detached"):
+    keeper = Keeper.options(name=f"actor {lifetime}", lifetime=lifetime, num_cpus=0).remote()
+    group = placement_group([{"CPU": 0.5}], name=f"group {lifetime}", lifetime=lifetime)
+    ray.get([keeper.keep.remote("big", b"x" * 1_000_000), group.ready()])
+begin = time.monotonic()
+ray.shutdown()
+print(time.monotonic() - begin < 4)
+"""
+    with driver(tmp_path, source, cwd=tmp_path) as program:
+        assert program.finish().expect(0).stdout == "True\n"  # nothing that is detached is waited for
+    drivers_left(tmp_path, 1)
+    source = """
+from mpi_runtime.util import get_placement_group
+for name in ("actor None", "actor detached"):
+    try: actor = ray.get_actor(name); print(len(ray.get(actor.get.remote("big"))), ray.get(actor.nested.remote()))
+    except ValueError: print("gone")
+for name in ("group None", "group detached"):
+    try: print(get_placement_group(name).bundle_specs)
+    except ValueError: print("gone")
+"""
+    with driver(tmp_path, source) as program:
+        lines = program.finish().expect(0).stdout.splitlines()
+    assert lines == ["gone", f"1000000 ('helped', '{tmp_path}')", "gone", "[{'CPU': 0.5}]"]
+    drivers_left(tmp_path, 2)
+
+
 def test_a_program_is_restarted_again_and_again(tmp_path: Path, running: Program) -> None:
     source = """
 @ray.remote
