@@ -286,6 +286,7 @@ except ray.exceptions.RayError as error: print(type(error).__name__, "the sessio
     assert content(tmp_path) is None
 
 
+@pytest.mark.timeout(300)
 def test_many_connections_leave_nothing(tmp_path: Path, running: Program) -> None:
     found = content(tmp_path)
     assert found is not None
@@ -306,7 +307,7 @@ for _ in range(int(sys.argv[1])):
     drivers_left(tmp_path, 5)
     before = descriptors()
     with driver(tmp_path, many, "1000", connects=False) as program:
-        program.finish(110).expect(0)
+        program.finish(240).expect(0)
     drivers_left(tmp_path, 1005)
     wait_until(lambda: descriptors() <= before, what="no descriptor to be left")
 
