@@ -27,9 +27,12 @@ QUIET = "MPI_RUNTIME_QUIET"
 IGNORE_UNHANDLED_ERRORS = "MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS"
 RECORD = "MPI_RUNTIME_RECORD"
 JOURNAL = "MPI_RUNTIME_JOURNAL"
+ADDRESS = "MPI_RUNTIME_ADDRESS"
+RAY_ADDRESS = "RAY_ADDRESS"
 GANG_PROTOCOL = "MPI_RUNTIME_GANG_PROTOCOL"
-OF_THIS_JOB = (JOURNAL, RECORD)
-"""Variables that name files of this job. Programs that calls start do not inherit them, or would write there too."""
+OF_THIS_JOB = (JOURNAL, RECORD, ADDRESS)
+"""Variables that name files of this job, or its address. Programs that calls start do not inherit them: they would
+write there too, or wait for calls of their own while they hold their CPU."""
 RANKS_TAKEN = "_MPI_RUNTIME_RANKS_TAKEN"
 """Set by ourselves: see `launchers.offer_ranks`."""
 PLAIN_OUTPUT = "_MPI_RUNTIME_PLAIN_OUTPUT"
@@ -396,6 +399,36 @@ def _check_resources(value: dict[str, float]) -> None:
 def environment() -> Mapping[str, str]:
     """Return a copy of the environment of this process."""
     return dict(os.environ)
+
+
+def address() -> tuple[str, str]:
+    """Return the variable with an address for `init()`, and the address; both empty if there is none."""
+    for name in (ADDRESS, RAY_ADDRESS):
+        if os.environ.get(name):
+            return name, os.environ[name]
+    return "", ""
+
+
+def is_own_address(address: str) -> bool:
+    """Whether an address is one of ours, and not that of a cluster of Ray."""
+    return address in ("auto", "local") or address.startswith(("session:", "slurm:"))
+
+
+def with_addresses() -> tuple[str, ...]:
+    """Return the names of the variables that may have an address of ours. Neither calls nor sessions inherit them."""
+    return (ADDRESS, RAY_ADDRESS) if is_own_address(os.environ.get(RAY_ADDRESS, "")) else (ADDRESS,)
+
+
+def state_directory() -> str:
+    """Return the directory for files of this user that outlive a program, as XDG names it."""
+    stated = os.environ.get("XDG_STATE_HOME", "")
+    return stated if os.path.isabs(stated) else os.path.expanduser("~/.local/state")
+
+
+def cluster() -> str:
+    """Return the name of the cluster of this process's batch job; empty: it has none."""
+    name = os.environ.get("SLURM_CLUSTER_NAME", "")
+    return name if name not in (".", "..") and "/" not in name else ""
 
 
 def temporary_directory() -> str:

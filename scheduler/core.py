@@ -33,6 +33,7 @@ from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, Refus
 from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.protocol.questions import A, Question
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
+from mpi_runtime.scheduler.records.lifecycle import STOPPING
 from mpi_runtime.scheduler.records.records import Bundle, Driver, Executor, Family, Function, Gang, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import Client, Fetching, State
 from mpi_runtime.scheduler.values import items, objects
@@ -343,6 +344,16 @@ class Scheduler:
     def has_driver(self, number: int) -> bool:
         """Whether anything is left of a driver that has joined: itself, calls, executors, detached actors."""
         return number in self.state.drivers
+
+    def is_ending(self, number: int) -> bool:
+        """Whether processes of a driver that has left are still to end. Those of others run its last methods."""
+        found = self.state.drivers.get(number)
+        if found is None:
+            return False
+        ends = found.is_ending()
+        return bool(found.tasks or found.actors) or any(
+            ends or one.state == STOPPING for one in found.executors.values()
+        )
 
     def driver_of(self, executor: int) -> int:
         """Return the driver to which an executor belongs; 0 also if it has ended."""

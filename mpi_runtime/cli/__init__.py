@@ -5,6 +5,7 @@ The verbs of a library stand with the library: `batch/cli/`, `tune/cli.py`, `rl/
 - `main.py`: the table of verbs, help, `version`
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
+- `sessions.py`: `session`: starts, lists and ends sessions; the keeper of one
 - `batch.py`: what scripts of batches that earlier versions submitted start
 - `view.py`: `view`: the live page of a job, a batch or a search
 - `running_job.py`: `top`: shows a running job in lines

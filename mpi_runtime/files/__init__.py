@@ -3,5 +3,6 @@
 - `segments.py`: files of records
 - `claim.py`: keeps two jobs from using one directory
 - `private.py`: makes and checks files that only this user may write
+- `session_files.py`: names of sessions, with the secrets by which programs connect
 - `writing.py`: writes beside and renames, so that a file or directory is there as a whole or as it was before
 """

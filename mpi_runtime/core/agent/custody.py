@@ -305,8 +305,8 @@ class Custodian:
             else:
                 self._on_memory(line.number, line.channel, message)
 
-    def on_driver(self, channel: Channel, frame: bytes) -> bool:
-        """Take a frame of the driver to its agent. Return whether it ends the job.
+    def on_driver(self, channel: Channel, frame: bytes, driver: int = DRIVER) -> bool:
+        """Take a frame of a driver to its agent. Return whether the driver ends its part: that of rank 0 ends the job.
 
         Raises:
             BadFrameError: the frame cannot be read.
@@ -317,10 +317,15 @@ class Custodian:
             if isinstance(message, Drained):
                 raise BadFrameError("the driver drops calls, and has none")
             if isinstance(message, Recorded):
-                self._record(DRIVER, message)
+                self._record(driver, message)
             else:
-                self._on_memory(DRIVER, channel, message)
+                self._on_memory(driver, channel, message)
         return False
+
+    def leave(self, driver: int) -> list[int]:
+        """Note that a driver is gone. Return the offsets of the extents that it has and has not made an object of."""
+        self._extents.drop_requests(driver)
+        return self._extents.of(driver)
 
     def _record(self, client: int, message: Recorded) -> None:
         message.client = client

@@ -159,8 +159,8 @@ class RuntimeContext:
 
     def get_worker_id(self) -> str:
         """The number of this process in the job, as 32 hexadecimal digits; 0 is the driver."""
-        executor = running.client().executor
-        return f"{executor.number if executor is not None else 0:032x}"
+        client = running.client()
+        return f"{client.executor.number if client.executor is not None else client.number:032x}"
 
     def get_rank(self) -> int:
         """The MPI rank to which this process belongs."""

@@ -36,7 +36,7 @@ LEVEL_MAX = 1_000_000
 class Context(Mapping[str, Any]):
     """The result of `init()`: a mapping with facts about the job, and a context manager that ends it.
 
-    The keys are "address" (always "local"), "ranks" (the number of MPI ranks) and "node_id".
+    The keys are "address" ("local" or "session:NAME"), "ranks" (the number of MPI ranks) and "node_id".
     """
 
     dashboard_url = ""
@@ -58,6 +58,8 @@ class Context(Mapping[str, Any]):
     def __repr__(self) -> str:
         ranks = self.address_info["ranks"]
         ranks = "1 rank" if ranks == 1 else f"{ranks} ranks"
+        if (address := self.address_info["address"]) != "local":
+            return f"<driver of {address}, of {ranks}: what belongs to it ends with shutdown() or with the program>"
         return f"<job of {ranks}: it ends with shutdown(), with the block of `with`, or with the program>"
 
     def _repr_html_(self) -> str:
@@ -95,7 +97,9 @@ def init(
     Functions that need a job call `init()` without arguments if no job runs.
 
     Args:
-        address: None, or "local" or "auto" as in Ray. MPI jobs cannot be joined from outside.
+        address: "session:NAME" connects to a session that `mpi-runtime session start` has started, "auto" to the only
+            one of this user on this host; "local" starts a job. None: the variable `MPI_RUNTIME_ADDRESS` or
+            `RAY_ADDRESS`, if one is set; else as "local".
         ignore_reinit_error: do not raise if the job is running already. Arguments that differ from those of the running
             job are ignored, and a warning names them.
         runtime_env: environment of all calls, unless they have their own: variables, a directory to start in,
@@ -110,6 +114,7 @@ def init(
 
     Raises:
         RuntimeError: the job is running already.
+        ConnectionError: there is no such session, or several; or it refuses this program.
         LaunchError: the ranks were started in a way that cannot work. The message names the cure.
         TypeError, ValueError: an argument is not allowed. The message says which and why.
 
@@ -119,11 +124,8 @@ def init(
         ```
     """
     show_errors()
-    if address not in (None, "local", "auto"):
-        raise ValueError(
-            f"init(address={address!r}): a job of MPI ranks cannot be joined by address. Start the program with "
-            "`mpirun -n N python app.py` and call init() without an address."
-        )
+    if not isinstance(address, str | None):
+        raise TypeError(f"address must be a string such as 'session:NAME', or None, not {address!r}")
     if (level := arguments.pop("logging_level", None)) is not None:
         _set_logging_level(level)
     config = configuration.from_init(
@@ -137,7 +139,7 @@ def init(
     with session.changing:
         is_running = current.client_or_none() is not None
         if not is_running:
-            _start(config, runtime_env, logging_config)
+            _start(config, runtime_env, logging_config, address or "", arguments)
     if is_running and not ignore_reinit_error:
         raise RuntimeError(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
@@ -147,7 +149,7 @@ def init(
         _log_ignored(config, {"runtime_env": runtime_env, **arguments})
     questions = running.client().questions
     ranks = sum(len(node.ranks) for node in questions.ask(Nodes()))
-    return Context({"address": "local", "ranks": ranks, "node_id": questions.node_id()})
+    return Context({"address": session.address(), "ranks": ranks, "node_id": questions.node_id()})
 
 
 class LoggingSettings(Protocol):
@@ -158,9 +160,13 @@ class LoggingSettings(Protocol):
 
 
 def _start(
-    config: configuration.Config, runtime_env: Mapping[str, object] | None, logging_config: LoggingSettings | None
+    config: configuration.Config,
+    runtime_env: Mapping[str, object] | None,
+    logging_config: LoggingSettings | None,
+    address: str,
+    arguments: Mapping[str, object],
 ) -> None:
-    inherited = session.start(config).client.inherited
+    inherited = session.start(config, address, arguments).client.inherited
     try:
         inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
         if logging_config is not None:

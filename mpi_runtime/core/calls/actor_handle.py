@@ -170,6 +170,7 @@ class ActorMethod:
         if self._method.max_pending:
             self._check_pending(client)
         if client is not self._client:
+            spec = self._spec = specs.of_driver(client.inherited, self._method.spec)
             client.register(spec)
             self._client = client
         if args or kwargs:

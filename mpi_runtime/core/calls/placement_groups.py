@@ -145,7 +145,8 @@ def placement_group(
         strategy: "PACK" or None (on as few nodes as possible), "SPREAD" (on as many as possible), "STRICT_PACK" (on one
             node), "STRICT_SPREAD" (each bundle on a node of its own).
         name: the name by which `get_placement_group()` finds the group, in the namespace of the job.
-        lifetime: None or "detached", with the same meaning: the group lives until it is removed or the job ends.
+        lifetime: None or "detached". The group lives until it is removed or the job ends. In a session one that is not
+            detached ends with its driver too.
         bundle_label_selector: a label selector for each bundle: conditions on the labels of its node, such as
             `{"zone": "in(a,b)"}`; empty: any node.
 
@@ -179,7 +180,8 @@ def placement_group(
     )
     # The value of the reference is the group itself. It holds no counted reference to itself, or it would never be
     # freed; a process that reads it gets a reference of its own.
-    if not create_group(client, ref, specs, strategy, serialize.dumps(group).inline(), name):
+    data = serialize.dumps(group).inline()
+    if not create_group(client, ref, specs, strategy, data, name, lifetime is not None):
         raise ValueError(
             f"The name {name!r} is taken by another placement group. Choose another name, get that group with "
             "get_placement_group(), or remove it first."

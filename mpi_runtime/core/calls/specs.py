@@ -15,6 +15,7 @@ from mpi_runtime.core.host.spawn import COSTLY
 from mpi_runtime.errors import TaskTimeoutError
 from mpi_runtime.scheduler.protocol.amounts import TYPE, custom_of
 from mpi_runtime.scheduler.protocol.events import (
+    OF_DRIVER,
     STREAMING,
     ActorSpec,
     MethodSpec,
@@ -59,6 +60,15 @@ def _finished(spec: Spec, name: str) -> Spec:
     if not isinstance(spec.kind, MethodSpec):  # these run where their actor is
         spec.imports = [name for name in COSTLY if name in sys.modules or _names(spec.function, name)]
     return spec
+
+
+def of_driver(inherited: Inherited, spec: Spec) -> Spec:
+    """The spec of a method as processes with these inherited settings send it: with the mark of their driver."""
+    entry = inherited.environment.get(OF_DRIVER)
+    if entry is None:
+        return spec
+    marked = msgspec.structs.replace(spec, environment={OF_DRIVER: entry.partition(" ")[0]})
+    return _finished(marked, spec.name)
 
 
 def _names(function: bytes, module: str) -> bool:

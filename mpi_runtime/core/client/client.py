@@ -113,6 +113,8 @@ class Client:
         self._arena = arena
         self.store_bytes = arena.layout.capacity
         """Bytes of shared memory for values on this host."""
+        self.number = 0
+        """The number of a driver that has connected to a session."""
         self.has_ended = False
         """Whether the job was shut down. Then its references are useless."""
         self.executor = executing.executor if executing is not None else None

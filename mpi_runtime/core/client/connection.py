@@ -218,12 +218,17 @@ class Line:
             seen = arrivals.taken
             self.wait_until(lambda seen=seen: bool(self.closed) or arrivals.taken != seen, silence_s, None)  # type: ignore[misc]
 
+    def end(self) -> None:
+        """Read nothing any more. What is posted is still sent."""
+        self.closed = self.closed or SHUT_DOWN
+        with self._changed:
+            self._changed.notify_all()
+
     def close(self) -> None:
         """Stop using the connection. The caller closes the socket."""
         self.closed = self.closed or SHUT_DOWN
         self.outbox.mute()
-        with self._changed:
-            self._changed.notify_all()
+        self.end()
 
     def forked(self) -> None:
         """Send nothing any more: this process is a forked child of the connection's."""

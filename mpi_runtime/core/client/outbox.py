@@ -88,6 +88,8 @@ class Outbox(Outgoing):
         """Whether anything was sent since it looked last, in slow ticks."""
         self.ends_call = False
         """Whether the result of a call will be posted at once, and releases with it."""
+        self.on_quiet: Callable[[], None] | None = None
+        """Called when the thread that sends messages soon has sent all."""
         self.why_lost = why_lost or (lambda: CLOSED if is_closed_here(end) else LOST)
 
     def post(self, message: object) -> None:
@@ -280,6 +282,8 @@ class Outbox(Outgoing):
             else:
                 self.ticking = False
                 if not self._is_due():
+                    if self.on_quiet is not None:
+                        self.on_quiet()
                     return
                 self.ticking = True
 

@@ -110,10 +110,20 @@ def new_ref(client: Client) -> ObjectRef[object]:
 
 
 def create_group(
-    client: Client, ref: ObjectRef[object], bundles: list[BundleSpec], strategy: str, data: bytes, name: str
+    client: Client,
+    ref: ObjectRef[object],
+    bundles: list[BundleSpec],
+    strategy: str,
+    data: bytes,
+    name: str,
+    detached: bool,
 ) -> bool:
-    """Request a placement group with the id of a new reference. Return False if its name is taken."""
+    """Request a placement group with the id of a new reference. Return False if its name is taken.
+
+    `detached`: whether it outlives a driver that leaves a session.
+    """
     request = client.questions.number() if name else 0
     namespace = client.inherited.namespace
-    client.outbox.request(GroupRequested(ref.binary(), bundles, strategy, data, namespace, name, request))
+    asked = GroupRequested(ref.binary(), bundles, strategy, data, namespace, name, request, detached)
+    client.outbox.request(asked)
     return not name or msgspec.msgpack.decode(client.questions.answer(request), type=bool)

@@ -245,12 +245,13 @@ class HeadHandle:
             f"The program may save its work and end{limit}."
         )
 
-    def begin(self, config: Config, listener: log.Listener | None) -> tuple[Welcome, int]:
+    def begin(self, config: Config, listener: log.Listener | None, secret: str = "") -> tuple[Welcome, int]:
         """Start a job. Return the head's welcome and the descriptor of the arena.
 
         Args:
             config: of the job.
             listener: gets the head's log lines; None: the head writes them to standard error.
+            secret: of a session: programs that know it may connect; empty: this is a plain job.
 
         Raises:
             LaunchError: the job did not start. The message says why.
@@ -259,7 +260,7 @@ class HeadHandle:
         """
         global _is_lost
         self._has_begun = True
-        directory = _working_directory()
+        directory = working_directory()
         path = [os.path.join(directory, entry) for entry in sys.path]
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         preload = [name for name in PRELOADED_IF_USED if name in sys.modules]
@@ -269,7 +270,7 @@ class HeadHandle:
         try:
             theirs = listener.theirs.fileno() if listener is not None else -1
             try:
-                send_start(self.socket, Start(job, self.launch, log.level(config.quiet), theirs))
+                send_start(self.socket, Start(job, self.launch, log.level(config.quiet), theirs, secret))
             except OSError as error:
                 raise LaunchError(self._why()) from error
             if listener is not None:
@@ -370,7 +371,8 @@ def _has_ended(process: int) -> bool:
         return False  # the program has closed all descriptors
 
 
-def _working_directory() -> str:
+def working_directory() -> str:
+    """Return the working directory of this program."""
     try:
         return os.getcwd()
     except FileNotFoundError:  # it was removed

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from mpi_runtime import config as configuration
@@ -36,6 +36,7 @@ from mpi_runtime.show import log
 if TYPE_CHECKING:
     from mpi_runtime.core.client.client import Executing
     from mpi_runtime.core.client.scope import Inherited, Scope
+    from mpi_runtime.core.driver.near import Connection
 
 _LOOK_S = 0.3
 """Seconds between checks whether actors have saved their states."""
@@ -53,6 +54,7 @@ class Session:
         scope: Scope,
         inherited: Inherited | None = None,
         executing: Executing | None = None,
+        secret: str = "",
     ) -> None:
         """Start a job and wait until all ranks have joined it.
 
@@ -62,6 +64,7 @@ class Session:
             scope: of the driver's calls.
             inherited: settings that these inherit; None: the namespace of the configuration.
             executing: the parts of an executor, if a call of it is the driver.
+            secret: see `HeadHandle.begin`.
         """
         # Not at the top: the head's process starts meanwhile.
         from mpi_runtime.core.client.client import Client
@@ -72,7 +75,7 @@ class Session:
         self.config = config
         self.listener = log.Listener() if log.has_handler() else None
         try:
-            welcome, self._arena = head.begin(config, self.listener)
+            welcome, self._arena = head.begin(config, self.listener, secret)
         except BaseException:
             self._stop_listening()
             raise
@@ -161,7 +164,7 @@ class Session:
 
 changing = threading.RLock()
 """Held while a job starts or ends: threads that need a job at the same time start one between them."""
-_session: Session | None = None
+_session: Session | Connection | None = None
 _head: HeadHandle | None = None
 _jobs = 0
 _is_requeued = False
@@ -170,8 +173,53 @@ _failure = ""
 """Why a job with MPI could not start. MPI cannot be started twice in a program, so every later start fails too."""
 
 
-def start(config: Config) -> Session:
+def start(config: Config, address: str = "", arguments: Mapping[str, object] | None = None) -> Session | Connection:
+    """Start a job from this driver, or connect to a session. The caller holds `changing`.
+
+    Args:
+        config: of the job.
+        address: of a session; empty: that of the variables, if there is one.
+        arguments: those of `init()` that were stated.
+
+    Raises:
+        ConnectionError: there is no such session, or it refuses this program.
+        LaunchError: see `start_job`.
+        ValueError: the address or an argument is not allowed; or variables of the batch system make no sense.
+    """
+    variable = ""
+    if not address:
+        variable, address = configuration.address()
+    if address and (found := _connected(config, address, variable, arguments or {})) is not None:
+        return found
+    return start_job(config)
+
+
+def _connected(config: Config, address: str, variable: str, arguments: Mapping[str, object]) -> Connection | None:
+    """Connect to the session at an address; None: this program starts a job of its own."""
+    global _session
+    from mpi_runtime.core.driver import near  # not at the top: most programs start their own job
+
+    found = near.find(address, variable)
+    if found is None:
+        return None
+    try:
+        near.check_arguments(arguments)
+    except BaseException:
+        found.end.close()
+        raise
+    _session = connection = near.Connection(found, config)
+    current.set_client(connection.client)
+    if current.report_values is not None:  # what was recorded before
+        current.report_values(connection.client)
+    text = f"connected to the session {connection.name!r} as its driver {connection.client.number}"
+    log.say(log.line(log.INFO, log.SESSION, text), config.quiet)
+    return connection
+
+
+def start_job(config: Config, secret: str = "") -> Session:
     """Start a job from this driver; on a rank above 0, become a worker and never return. The caller holds `changing`.
+
+    `secret`: see `HeadHandle.begin`.
 
     Raises:
         LaunchError: the ranks were started in a way that cannot work, or not all of them started.
@@ -202,7 +250,7 @@ def start(config: Config) -> Session:
     from mpi_runtime.core.client.scope import Scope  # not at the top: see `Session`
 
     try:
-        _session = Session(head, config, Scope(b"driver", _jobs))
+        _session = Session(head, config, Scope(b"driver", _jobs), secret=secret)
     except BaseException as error:
         if head.is_reusable:
             _failure = str(error) or type(error).__name__
@@ -227,6 +275,11 @@ def running_config() -> Config | None:
     return _session.config if _session is not None else None
 
 
+def address() -> str:
+    """The address of the running job."""
+    return "local" if _session is None or isinstance(_session, Session) else f"session:{_session.name}"
+
+
 def _requeue_in_time(seconds: float) -> None:
     global _is_requeued
     from mpi_runtime import slurm  # not at the top: most jobs do not need it
@@ -238,7 +291,7 @@ def _requeue_in_time(seconds: float) -> None:
 
 
 def _save_and_requeue() -> None:
-    if _session is not None:
+    if isinstance(_session, Session):
         _session.save_and_requeue()
 
 

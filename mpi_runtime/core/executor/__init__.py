@@ -19,5 +19,6 @@
 - `gpu_errors.py`: errors of CUDA: whether the process can continue, and which processes use the memory
 - `output.py`: marks in the output that name the function or actor that writes
 - `own_scheduler_mark.py`: the mark of calls that bring their own scheduler, and the numbers of GPUs inside them
+- `driver_mark.py`: the mark of calls of a driver that has connected to a session: whose they are, and its home
 - `scratch.py`: the files of a job on its hosts: unpacked archives of a `runtime_env`
 """

@@ -19,7 +19,7 @@ from mpi_runtime import errors
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client, Executing
 from mpi_runtime.core.client.scope import Inherited, Scope
-from mpi_runtime.core.executor import gpu_errors, output, own_scheduler_mark
+from mpi_runtime.core.executor import driver_mark, gpu_errors, output, own_scheduler_mark
 from mpi_runtime.core.executor.actor_methods import construct, find_method, title_of
 from mpi_runtime.core.executor.cancels import Cancels
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
@@ -69,13 +69,15 @@ class Executor:
     ) -> None:
         """Use a connected socket, and these descriptors of arena, tokens and the pipe with ids of cancelled calls."""
         self._tokens = tokens_of(tokens)
+        home = driver_mark.home_of(request.environment)
+        namespace = setup.job.config.namespace if home is None else home.namespace
         self.cancels = Cancels(cancels)
         self.client = Client(
             end,
             ClientArena(arena),
             setup.regions,
             setup.job.config.inline_bytes_max,
-            inherited=Inherited(setup.job.config.namespace, request.environment),
+            inherited=Inherited(namespace, request.environment),
             journal=setup.job.config.journal,
             executing=Executing(self, draft, self.cancels, cancels),
         )

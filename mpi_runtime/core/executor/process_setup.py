@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gc
+import importlib
 import os
 import re
 import resource
@@ -14,10 +15,9 @@ from collections.abc import Container, Mapping, Sequence
 from typing import NoReturn
 
 from mpi_runtime import config as configuration
-from mpi_runtime.config import OF_THIS_JOB
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.executor import multiprocessing_pickles, output, own_scheduler_mark, scratch
+from mpi_runtime.core.executor import driver_mark, multiprocessing_pickles, output, own_scheduler_mark, scratch
 from mpi_runtime.core.executor.executor import Executor, limit_threads
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
 from mpi_runtime.core.host.launchers import settings_for_mpi
@@ -64,9 +64,14 @@ def become(
     channel, tokens, cancels, *pipes = descriptors[:OWN_DESCRIPTORS]
     for stream, pipe in enumerate(pipes, 1):
         os.dup2(pipe, stream)
+    home = driver_mark.home_of(request.environment)
+    if home is not None:
+        forget = shadowed(bytes_to_text(home.path[0]), at_start) if home.path else ()
     for name in forget:
         del sys.modules[name]
     prepare(setup, request)
+    for name in home.imports if home is not None else ():
+        importlib.import_module(name)
     member = None
     if request.member is not None and request.mpi is not None:
         from mpi_runtime.core.gangs import member as gang_member  # not at the top: few executors are members
@@ -121,7 +126,7 @@ def _settle_in(client: Client, setup: Setup, request: Fork, at_start: Container[
 
 def prepare(setup: Setup, request: Fork) -> None:
     """Set the environment in which user code runs."""
-    for name in OF_THIS_JOB:
+    for name in (*configuration.OF_THIS_JOB, *configuration.with_addresses()):
         os.environ.pop(name, None)
     for name, text in settings_for_mpi(request.threads).items():
         os.environ.setdefault(name, text)
@@ -136,10 +141,11 @@ def prepare(setup: Setup, request: Fork) -> None:
             os.sched_setaffinity(0, cpus)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # inherited from its agent, which needs many
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, setup.job.descriptors), hard))
+    home = driver_mark.home_of(request.environment) or driver_mark.home_in(setup.job)
     with contextlib.suppress(OSError):  # this host has no such directory
-        os.chdir(bytes_to_text(setup.job.directory))
-    sys.path[:] = map(bytes_to_text, setup.job.path)
-    sys.argv[:] = map(bytes_to_text, setup.job.argv)
+        os.chdir(bytes_to_text(home.directory))
+    sys.path[:] = map(bytes_to_text, home.path)
+    sys.argv[:] = map(bytes_to_text, home.argv)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     # If memory runs out, the kernel should kill this process and not its rank.

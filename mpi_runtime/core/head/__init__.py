@@ -4,6 +4,8 @@ It is a child of the driver and runs no user code. `process.py` has the life of 
 
 - `process.py`: starts the head, serves one job after another, ends MPI
 - `head.py`: one job: decodes frames, asks the scheduler, performs effects; the end in steps
+- `drivers.py`: programs that have connected to a session: their frames, their output, their leave
+- `door.py`: the local socket at which they connect
 - `direct_lines.py`: executors of other ranks of this host, whose frames do not go by MPI
 - `gangs.py`: what members of gangs on several nodes exchange when they start
 - `journal.py`: records finished calls in the journal, and recalls those of earlier runs

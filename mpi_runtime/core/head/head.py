@@ -22,6 +22,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from mpi_runtime import config as configuration
@@ -34,6 +35,7 @@ from mpi_runtime.core.head.printer import Printer
 from mpi_runtime.core.head.stacks import Stacks
 from mpi_runtime.core.host import launchers
 from mpi_runtime.core.host.launch import INSIDE
+from mpi_runtime.core.host.machine import shortage
 from mpi_runtime.core.rank.bad_frames import BadFrames
 from mpi_runtime.core.rank.heartbeat import Heartbeat
 from mpi_runtime.core.rank.joining import Rank, library, now_us, once_for_each_host
@@ -80,6 +82,7 @@ from mpi_runtime.scheduler.protocol.window_questions import MeasuredHosts, Outpu
 from mpi_runtime.show import log
 
 if TYPE_CHECKING:
+    from mpi_runtime.core.head.drivers import Drivers
     from mpi_runtime.core.head.metrics import Metrics
     from mpi_runtime.core.head.progress import Progress
     from mpi_runtime.core.head.recorder import Recorder
@@ -147,6 +150,9 @@ class Head:
         self._has_heard = False
         """Whether a message has arrived since the effects of the last decision began to be performed."""
         self._window: Window | None = None
+        self._secret = start.secret
+        self._drivers: Drivers | None = None
+        """Those that have connected to a session; None: this is a plain job."""
         self._gathers = Gathers(self._send)
         self._progress: Progress | None = None
         self._stacks = Stacks(transport.hostnames, self._send)
@@ -189,7 +195,9 @@ class Head:
 
             self._recorded = Metrics(lambda text: self._say(log.WARNING, log.REPORT, text))
         node, pid = self._transport.hostnames[0], self._pid_of_driver
-        if message.client != DRIVER:
+        if self._drivers is not None and message.client in self._drivers:
+            pid = self._drivers.pid(message.client)
+        elif message.client != DRIVER:
             executor = self._scheduler.describe_executor(message.client)
             node, pid = executor.hostname, executor.pid
         self._recorded.take(message.client, node, pid, message.series)
@@ -199,6 +207,8 @@ class Head:
         if self._recorded is not None:
             self._recorded.ended(executor)
         self._printer.ended(executor)
+        if self._drivers is not None:
+            self._drivers.ended(executor)
 
     def _join(self, message: RankJoined, source: int) -> None:
         if source != message.rank or source in self._joined:
@@ -284,8 +294,25 @@ class Head:
             from mpi_runtime.core.head.progress import Progress
 
             self._progress = Progress(self._scheduler.counts, self._printer.progress)
+        if self._secret and (problem := self._open_door()):
+            self._refuse(problem, "LaunchError")
+            return
         self._window = Window(self._poller, self._pid_of_driver, self._look, self._launch.kind == INSIDE)
         send_welcome(self._driver, Welcome("", self._rank.host.regions), self._rank.host.arena)
+
+    def _open_door(self) -> str:
+        """Let programs connect. Return why that is impossible; else empty."""
+        from mpi_runtime.core.head.drivers import Drivers  # not at the top: plain jobs have none
+
+        host, welcome = self._rank.host, Welcome(inline_bytes_max=self._config.inline_bytes_max)
+        welcome.regions = host.regions
+        parts = self._poller, self._scheduler, self._agent.custodian, self._printer.recent
+        say = partial(self._say, log.INFO, log.SESSION)
+        try:
+            self._drivers = Drivers(*parts, self._secret, welcome, host.arena, say)
+        except OSError as error:
+            return f"The session's door cannot be opened, so no program could connect: {shortage(error)}."
+        return ""
 
     def _look(self, question: Question[object]) -> object:
         """Answer a question of a visitor of the window."""
@@ -353,6 +380,8 @@ class Head:
             soon = shorter(shorter(agent.turn(), self._printer.turn()), heartbeat.turn())
             if self._progress is not None:
                 soon = shorter(soon, self._progress.turn(time.monotonic()))
+            if self._drivers is not None:
+                soon = shorter(soon, self._drivers.turn())
             effects = scheduler.decide(now_us())
             self._log_notes(effects.notes)
             if self._journal is not None and self._journal.turn(effects.journal, now_us()):
@@ -402,6 +431,8 @@ class Head:
                 continue
             number = self._scheduler.rank_of(client)
             if number < 0:
+                if self._drivers is not None and self._drivers.send(client, messages):
+                    self._has_heard = True
                 continue
             for ids, frame in self._frames(client, messages):
                 if number == me or client in custodian:
@@ -442,7 +473,11 @@ class Head:
         where = f", rank {executor.rank}, {executor.hostname}" if executor.hostname and self._transport.size > 1 else ""
         name = executor.title or self._names.get(log.executor, "executor").partition(".")[0]
         writer = log.writer.decode(errors="replace") or name  # without a mark: no output of Python came before it
-        self._printer.print(log.stream, f"({writer} pid={executor.pid}{where}) ".encode(), log.data, log.executor)
+        prefix = f"({writer} pid={executor.pid}{where}) ".encode()
+        if self._drivers is not None and (driver := self._scheduler.driver_of(log.executor)) in self._drivers:
+            self._drivers.print(driver, log.stream, prefix, log.data, log.executor)
+        else:
+            self._printer.print(log.stream, prefix, log.data, log.executor)
 
     def _log_notes(self, notes: list[Note]) -> None:
         for note in notes:
@@ -463,6 +498,8 @@ class Head:
     def end(self) -> None:
         """End the job: steps 2 and 3."""
         self._poller.remove(self._driver)
+        if self._drivers is not None:
+            self._drivers.close()
         if self._window is not None:
             self._window.close(has_ended=not self.driver_is_gone)
         self._send_workers(EndJob())

@@ -116,30 +116,38 @@ def watch(pid: int) -> socket.socket:
 
 
 def connected(pid: int) -> socket.socket:
-    """Connect within a time. If too many wait for a connection, the kernel answers EAGAIN.
+    """Connect to the window of a job within a time.
 
     Raises:
         LaunchError: the address is used by another user.
         OSError: there is no such job.
     """
+    address = f"\0{prefix()}{pid}"
+    try:
+        return reached(address)
+    except ConnectionRefusedError:
+        return reached(address + INSIDE)
+
+
+def reached(address: str) -> socket.socket:
+    """Connect to a local address within a time. If too many wait for a connection, the kernel answers EAGAIN.
+
+    Raises:
+        LaunchError: the address is used by another user.
+        OSError: there is no such address.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(LIMIT_S)
         end_s = time.monotonic() + LIMIT_S
-        address = f"\0{prefix()}{pid}"
         while problem := connection.connect_ex(address):
-            if problem == errno.ECONNREFUSED and not address.endswith(INSIDE):
-                address += INSIDE
-                continue
             if problem != errno.EAGAIN:
-                break
+                raise OSError(problem, os.strerror(problem))
             if time.monotonic() > end_s:
                 raise TimeoutError
             time.sleep(0.05)
-        if problem:
-            raise OSError(problem, os.strerror(problem))
         if user_of(connection) != os.geteuid():
-            raise LaunchError(f"the address of job {pid} is used by a program of another user; it is not asked")
+            raise LaunchError(f"the address {address[1:]} is used by a program of another user; it is not asked")
     except BaseException:
         connection.close()
         raise

@@ -40,18 +40,26 @@ ANSWER_BYTES_MAX = 100_000
 class Printer:
     """Writes lines to the standard output and error of this process."""
 
-    def __init__(self, pause: Callable[[bool], None], log: int = -1) -> None:
+    def __init__(
+        self,
+        pause: Callable[[bool], None],
+        log: int = -1,
+        streams: tuple[int, ...] = (1, 2),
+        recent: Recent | None = None,
+    ) -> None:
         """Create a printer. Its thread starts with the first line.
 
         `pause` is called with True when too much output waits to be written, and with False when that is over.
         `log`: the descriptor to which log lines about the job are sent; -1: they are written like other lines.
+        `streams`: the descriptors of standard output and error. `recent`: gets the lines too; None: its own.
         """
         self._log = log
-        self.recent = Recent()
+        self._streams = streams
+        self.recent = recent or Recent()
         self._pause = pause
         self._paused = False
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._status = status.Status(lambda data: sum(_write(2, data)), status.terminal(2))
+        self._status = status.Status(lambda data: sum(self._parts(2, data)), status.terminal(streams[1]))
         self._with_status: set[int] = set()
         """Processes that have sent a status."""
         self._put_bytes = 0
@@ -132,8 +140,12 @@ class Printer:
 
     def _write_lines(self, stream: int, data: bytes) -> None:
         self._status.hide()
-        for written in _write(stream, data):
+        for written in self._parts(stream, data):
             self._written_bytes += written
+
+    def _parts(self, stream: int, data: bytes) -> Iterator[int]:
+        """Write data, and yield the number of bytes of each part."""
+        return _write(self._streams[stream - 1], data)
 
     def close(self, wait: Callable[[], bool]) -> None:
         """Write the remaining output while it is read, and report how much had to be dropped.

@@ -5,6 +5,7 @@ Look for a message in `messages.py`, and for events and effects of the scheduler
 - `messages.py`: every message that the scheduler does not see, and the unions that are decoded
 - `codec.py`: frames: lists of messages in msgpack
 - `start.py`: the first messages between driver and head
+- `hello.py`: the first message of a program that connects to a session
 - `channel.py`: frames on a socketpair between a client and its rank
 - `tokens.py`: a counter of calls that executor and agent share, so that one of them owns a call
 - `unsent_frame.py`: an executor's unsent frame in shared memory, which outlives the executor

@@ -50,7 +50,7 @@ class Drained(Struct, array_like=True, tag=21, gc=False):
 
 
 class Shutdown(Struct, array_like=True, tag=22, gc=False):
-    """From the driver: end the job."""
+    """From the driver: end the job. From one that has connected to a session: end what belongs to it."""
 
 
 class Abandon(Struct, array_like=True, tag=23, gc=False):
@@ -112,6 +112,10 @@ class Welcome(Struct):
     """The class of the problem."""
     waits: str = ""
     """The ranks that have not joined, in words; empty: the job has started, or there is a problem."""
+    driver: Number = 0
+    """The number of a driver that has connected to a session."""
+    inline_bytes_max: Number = 0
+    """For such a driver: see `Config`."""
 
 
 # Worker to head.

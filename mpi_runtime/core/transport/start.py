@@ -1,4 +1,7 @@
-"""Messages between driver and head before the frames of a job: `Start` from the driver, `Welcome` from the head."""
+"""Messages between driver and head before the frames of a job: `Start` from the driver, `Welcome` from the head.
+
+A program that connects to a session sends a `Hello` (`hello.py`) in place of `Start`.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ class Start(msgspec.Struct):
     """The lowest level of log lines that the head writes."""
     log: int = -1
     """The descriptor to which it writes them as messages, sent along; -1: it writes text to standard error."""
+    secret: str = ""
+    """Of a session: who knows it may connect; empty: nobody else may, this is a plain job."""
 
 
 def send_start(end: socket.socket, start: Start) -> None:

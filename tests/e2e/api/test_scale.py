@@ -23,6 +23,7 @@ INIT = {"num_cpus": 4, "object_store_memory": 1200 << 20}
 def head_rss_mib() -> float:
     """Resident memory of the head, without the arena's pages."""
     running = session._session
+    assert isinstance(running, session.Session)
     assert running is not None
     assert running.head._process is not None
     lines = Path(f"/proc/{running.head._process.pid}/status").read_text().splitlines()

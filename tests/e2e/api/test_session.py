@@ -94,7 +94,7 @@ def test_the_context_starts_a_job() -> None:
         ({"num_cpus": "2"}, TypeError, "num_cpus"),
         ({"resources": {"CPU": 1}}, ValueError, "num_cpus"),
         ({"object_store_memory": 1.5}, TypeError, "object_store_memory"),
-        ({"address": "ray://host:10001"}, ValueError, "cannot be joined"),
+        ({"address": "ray://host:10001"}, ValueError, "session:NAME"),
         ({"logging_level": "loud"}, ValueError, "DEBUG, INFO, WARNING, ERROR, CRITICAL or a number, not 'loud'"),
     ],
     ids=str,

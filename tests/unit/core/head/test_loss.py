@@ -13,6 +13,7 @@ def test_names_and_bars_of_executors_of_a_lost_rank_are_forgotten() -> None:
         rank = cluster.scheduler.rank_of(executor)
         ended: list[int] = []
         head: Any = Head.__new__(Head)
+        head._drivers = None
         head._names, head._recorded = {executor: "of the lost rank", 99: "of another"}, None
         head._lost, head._working, head._has_begun, head._joined = set(), {1, 2}, True, {1: None, 2: None}
         head._agent = SimpleNamespace(custodian=SimpleNamespace(lose=lambda rank: None))

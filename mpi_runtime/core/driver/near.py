@@ -1,0 +1,324 @@
+"""Connecting to a session: finds it by its address, and makes this program one of its drivers.
+
+A session is near if its door is on this host, in the network namespace of this program. The memory for values is
+shared then: the head sends its descriptor. Programs on other hosts cannot connect yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime.config import Config
+from mpi_runtime.core.client import current
+from mpi_runtime.core.client.client import Client
+from mpi_runtime.core.client.connection import SHUT_DOWN
+from mpi_runtime.core.client.scope import Inherited, Scope
+from mpi_runtime.core.driver.head_handle import END_LIMIT_S, is_beside_mpi, working_directory
+from mpi_runtime.core.executor.driver_mark import Home, mark
+from mpi_runtime.core.head import inspecting
+from mpi_runtime.core.host.launch import detect
+from mpi_runtime.core.host.spawn import COSTLY, PRELOADED_IF_USED
+from mpi_runtime.core.objects.arena import ClientArena
+from mpi_runtime.core.transport.channel import SOCKET_BYTES
+from mpi_runtime.core.transport.hello import LENGTH_BYTES, Hello, address_of, ways
+from mpi_runtime.core.transport.messages import Shutdown, Welcome, text_to_bytes
+from mpi_runtime.core.transport.start import read_welcome
+from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.files import session_files
+from mpi_runtime.scheduler.protocol.events import Released
+from mpi_runtime.show import log
+
+OF_CONNECTION = (
+    *("namespace", "log_to_driver", "start_timeout_s", "quiet", "waiting_line_s", "ignore_unhandled_errors"),
+)
+"""The arguments of `init()` that a program may state although the session runs already."""
+_START = "start one with `mpi-runtime session start`"
+
+
+class Found(NamedTuple):
+    """A session, and a connection to its door."""
+
+    path: Path
+    session: session_files.Session
+    end: socket.socket
+
+
+def check_arguments(arguments: Mapping[str, object]) -> None:
+    """Refuse arguments of `init()` that are those of a session.
+
+    Raises:
+        ValueError: one is stated.
+    """
+    for name, value in arguments.items():
+        if value is not None and name in Config.__struct_fields__ and name not in OF_CONNECTION:
+            raise ValueError(
+                f"When connecting to an existing cluster, {name} must not be provided: the session runs already. State "
+                "it when the session starts, or omit the address (and the variables MPI_RUNTIME_ADDRESS and "
+                "RAY_ADDRESS) for a job of this program's own."
+            )
+    if configuration.environment().get(configuration.JOURNAL):
+        raise ValueError(
+            f"A program that connects to a session has no journal, and the variable {configuration.JOURNAL} names one: "
+            "unset it."
+        )
+
+
+def find(address: str, variable: str = "") -> Found | None:
+    """Return the session at an address, with a connection to its door; None: this program starts a job of its own.
+
+    `variable`: the one that has the address; empty: it is an argument of `init()`.
+
+    Raises:
+        ValueError: this is not an address.
+        ConnectionError: there is no such session, or several. The message lists them.
+        LaunchError: this program cannot be a driver of a session.
+    """
+    if address == "local":
+        return None
+    if not configuration.is_own_address(address):
+        if variable == configuration.RAY_ADDRESS:
+            text = f"the variable {variable} is {address!r}, a cluster of Ray: ignored, since this is not Ray"
+            log.say(log.line(log.WARNING, log.START, text), quiet=False)
+            return None
+        raise ValueError(
+            f"{variable or 'init(address)'} is {address!r}; it may be 'auto', 'local', or 'session:NAME' for a session "
+            "that `mpi-runtime session start` has started. A job of several ranks: `mpirun -n N python app.py`."
+        )
+    if address.startswith("slurm:"):
+        raise ValueError(
+            f"{address!r}: sessions cannot be found by their batch job yet. Name the session: 'session:NAME'; "
+            "`mpi-runtime session list` shows them."
+        )
+    if current.aside() is not None:
+        raise LaunchError(f"{address!r}: calls with own_scheduler=True bring their own job, and connect to no other.")
+    if is_beside_mpi():
+        raise LaunchError(
+            f"{address!r}: this program has started MPI itself, and cannot connect to a session. Connect in another "
+            "process."
+        )
+    if address == "auto":
+        return _only()
+    return _named(address.removeprefix("session:"))
+
+
+def _only() -> Found | None:
+    """Return the only session of this user on this host."""
+    known = session_files.all_of()
+    found = [one for path, session in known if (one := _reached(path, session)) is not None]
+    if len(found) == 1:
+        return found[0]
+    for one in found:
+        one.end.close()
+    if found:
+        names = "".join(f"\n  init('session:{one.session.name}')  {_in_words(one.session)}" for one in found)
+        raise ConnectionError(f"init('auto'): {len(found)} sessions of this user run on this host; name one:{names}")
+    if detect(configuration.environment()).size != 1:
+        return None  # the launcher has started ranks for this program, which are its cluster
+    raise ConnectionError(f"init('auto'): no session of this user runs on this host; {_START}.{_elsewhere(known)}")
+
+
+def _named(name: str) -> Found:
+    try:
+        known = session_files.all_of(name)
+    except LaunchError as error:
+        raise ValueError(f"init('session:{name}'): {error}") from None
+    found = [one for path, session in known if (one := _reached(path, session)) is not None]
+    for one in found[1:]:
+        one.end.close()
+    if found:
+        return found[0]
+    where = f"init('session:{name}'): "
+    if not known:
+        others = session_files.all_of()
+        raise ConnectionError(f"{where}there is no session of this name; {_START} --name {name}.{_elsewhere(others)}")
+    raise ConnectionError(f"{where}{'; '.join(_why_not(session) for _, session in known)}.")
+
+
+def _reached(path: Path, session: session_files.Session) -> Found | None:
+    if not session.is_open:
+        return None
+    try:
+        return Found(path, session, inspecting.reached(address_of(session.secret)))
+    except TimeoutError:
+        raise ConnectionError(
+            f"the session {session.name!r} does not answer: its head is very busy, or stopped"
+        ) from None
+    except OSError:
+        return None
+
+
+def _why_not(session: session_files.Session) -> str:
+    """Return why a session with a file cannot be reached, and what to do."""
+    here = os.uname().nodename
+    if session_files.is_dead(session):
+        return f"the session was killed; `mpi-runtime session start --name {session.name}` starts it again"
+    if session.host != here:
+        return (
+            f"the session runs on {session.host}, and this program on {here}. Programs on other hosts cannot connect "
+            f"yet: start this one there, under Slurm with `srun --jobid=ID --overlap -N 1 -n 1 -w {session.host}`"
+        )
+    if not session.is_open:
+        return f"the session is still starting: {session_files.LOG_WORDS.format(session.name)}"
+    return "the session has no door here: it runs in another container or network namespace of this host"
+
+
+def _elsewhere(known: list[tuple[Path, session_files.Session]]) -> str:
+    lines = [f"\n  {session.name}: {_why_not(session)}" for _, session in known]
+    return " There are files of:" + "".join(lines) if lines else ""
+
+
+def _in_words(session: session_files.Session) -> str:
+    return f"since {time.strftime('%d %b %H:%M', time.localtime(session.begun_s))}, pid {session.pid}"
+
+
+class Connection:
+    """This program as a driver of a session, from `init()` to `shutdown()`."""
+
+    listener = None
+    """Its log lines are not records of `logging`: the head writes them."""
+
+    def __init__(self, found: Found, config: Config) -> None:
+        """Connect.
+
+        Raises:
+            ConnectionError: the session refuses this program, or does not answer.
+        """
+        self.config = config
+        self.name = found.session.name
+        self._log = session_files.log_of(found.path)
+        self._socket = found.end
+        self._arena = -1
+        try:
+            welcome = self._introduce(found.session.secret)
+            if welcome.problem:
+                raise ConnectionError(welcome.problem)
+        except BaseException:
+            self._close()
+            raise
+        number = welcome.driver
+        namespace = config.namespace or os.urandom(16).hex()
+        inherited = Inherited(namespace, mark(number, _home(namespace)))
+        self.client = Client(
+            self._socket,
+            ClientArena(self._arena),
+            welcome.regions,
+            welcome.inline_bytes_max,
+            inherited=inherited,
+            scope=Scope(b"driver", number),
+            log_after_s=0.0 if config.quiet else config.waiting_line_s,
+            why_lost=self._why_lost,
+        )
+        self.client.number = number
+
+    def _introduce(self, secret: str) -> Welcome:
+        """Send the `Hello`, and return the answer."""
+        config, end = self.config, self._socket
+        program = os.path.basename(sys.argv[0]) or "python"
+        hello = Hello(
+            secret=secret, ways=ways(), pid=os.getpid(), program=program.encode(errors="replace").decode(),
+            log_to_driver=config.log_to_driver,
+        )  # fmt: skip
+        data = msgspec.msgpack.encode(hello)
+        streams, opened = _streams()
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            end.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
+        end.settimeout(config.start_timeout_s)
+        try:
+            socket.send_fds(end, [len(data).to_bytes(LENGTH_BYTES, "little") + data], streams)
+            welcome, self._arena = read_welcome(end)
+        except TimeoutError:
+            text = f"the session {self.name!r} has not answered in {config.start_timeout_s:g} s (start_timeout_s)"
+            raise ConnectionError(f"{text}: its head is very busy, or stopped") from None
+        except OSError as error:
+            text = f"the session {self.name!r} has closed the connection ({error})"
+            raise ConnectionError(f"{text}: it ends, or too many programs connect at this time") from error
+        finally:
+            for stream in opened:
+                os.close(stream)
+        end.settimeout(None)
+        return welcome
+
+    def _why_lost(self) -> str:
+        return (
+            f"The connection to the session {self.name!r} is gone: it was stopped, its time is over, or its processes "
+            "were killed; or it refused this program. `mpi-runtime session list` shows whether it runs, and its output "
+            f"is in {self._log}. The program may save its work, and connect again."
+        )
+
+    def end(self) -> None:
+        """Leave the session: what belongs to this program ends. Arrays in shared memory stay valid."""
+        client = self.client
+        with contextlib.suppress(HeadDiedError, OSError):
+            if current.report_values is not None:
+                current.report_values(client)
+            client.outbox.send_local(Shutdown())
+            client.line.read_to_end(END_LIMIT_S)
+        client.has_ended = True
+        client.line.end()
+        if client.line.closed == SHUT_DOWN and self._release():
+            client.outbox.on_quiet = self._close_if_unused
+        else:
+            self.client.close()
+            self._close()
+
+    def _release(self) -> bool:
+        """Release all objects but those of arrays that the program still has. Return whether there are any.
+
+        Their connection stays open, and the outbox releases each with its last array.
+        """
+        references, outbox = self.client.references, self.client.outbox
+        with outbox.interrupts, outbox.lock:
+            outbox.flush_or(lambda: None)
+            if not references.views:
+                return False
+            ids = [id for id in references.counts if id not in references.views]
+            for id in ids:
+                references.counts[id] += 1  # never released again
+            outbox.post(Released(ids))
+        return True
+
+    def _close_if_unused(self) -> None:
+        """Close a connection that was kept for arrays when they are gone."""
+        if not self.client.references.views:
+            self.client.close()
+            self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.close()
+        if self._arena >= 0:
+            with contextlib.suppress(OSError):  # the program has closed all descriptors
+                os.close(self._arena)
+            self._arena = -1
+
+
+def _home(namespace: str) -> Home:
+    directory = working_directory()
+    path = [os.path.join(directory, entry) for entry in sys.path]
+    imports = [name for name in PRELOADED_IF_USED if name in sys.modules and name not in COSTLY]
+    where = text_to_bytes(directory), [*map(text_to_bytes, path)], [*map(text_to_bytes, sys.argv)]
+    return Home(*where, namespace, imports)
+
+
+def _streams() -> tuple[list[int], list[int]]:
+    """Return the descriptors of standard output and error, and those of them that were opened here: nobody reads."""
+    opened = []
+    streams = []
+    for stream in (1, 2):
+        try:
+            os.fstat(stream)
+        except OSError:
+            stream = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            opened.append(stream)
+        streams.append(stream)
+    return streams, opened

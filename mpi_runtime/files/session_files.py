@@ -1,0 +1,167 @@
+"""Session files: the name of a session, its place, and the secret with which programs connect to it.
+
+A file has the mode 0600, and is made before the session starts, with O_EXCL: of two starts with one name at the same
+time, one is refused. The keeper of the session replaces it when programs can connect, and removes it at its end. After
+a keeper that was killed it stays: whether a session lives is asked of its processes and its door.
+
+Clusters share home directories. So there is a directory for each cluster, or for each host outside of clusters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import time
+from pathlib import Path
+
+import msgspec
+
+from mpi_runtime import config as configuration
+from mpi_runtime.errors import LaunchError
+from mpi_runtime.files import claim, private
+from mpi_runtime.files.writing import beside
+
+SUFFIX = ".json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_OTHERS = 0o077
+LOG_WORDS = "`mpi-runtime session status {}` shows where its output is"
+
+
+class Session(msgspec.Struct, kw_only=True):
+    """The content of a session file."""
+
+    name: str
+    secret: str
+    """A program that knows it can run code in the session."""
+    host: str
+    """The host of rank 0."""
+    scope: str
+    """The scope of `pid`, from `claim.here()`."""
+    pid: int
+    """The process that starts the session; later its keeper."""
+    started: str
+    """The start of that process by the kernel's clock."""
+    begun_s: float
+    """When the session began, in seconds since 1970."""
+    is_open: bool = False
+    """Whether programs can connect."""
+
+
+def check_name(name: str) -> str:
+    """Return a name that a session may have.
+
+    Raises:
+        LaunchError: it may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise LaunchError(
+            f"{name!r} is not a name for a session: letters, digits, '.', '_' and '-', the first a letter or a digit, "
+            "and 64 of them at most"
+        )
+    return name
+
+
+def directory() -> Path:
+    """Return the directory for the files of this cluster, or of this host if it belongs to none."""
+    return _root() / (configuration.cluster() or os.uname().nodename)
+
+
+def _root() -> Path:
+    return Path(configuration.state_directory()) / "mpi_runtime" / "sessions"
+
+
+def path_of(name: str) -> Path:
+    """Return the path of the file of a session of this cluster or host."""
+    return directory() / f"{check_name(name)}{SUFFIX}"
+
+
+def log_of(path: Path) -> Path:
+    """Return the path of the file for the output of a session's own processes, beside its session file."""
+    return path.with_suffix(".log")
+
+
+def new(path: Path) -> Session:
+    """Make the file of a session that this process starts, and return its content.
+
+    Raises:
+        FileExistsError: it exists.
+        OSError: it cannot be made.
+    """
+    private.make_directory(path.parent)
+    made = Session(
+        name=path.name.removesuffix(SUFFIX), secret=secrets.token_hex(32), host=os.uname().nodename,
+        scope=claim.here(), pid=os.getpid(), started=claim.state_and_start(os.getpid())[1], begun_s=time.time(),
+    )  # fmt: skip
+    with open(private.create_file(path), "wb") as file:
+        file.write(msgspec.json.encode(made))
+    return made
+
+
+def opened(path: Path, session: Session) -> None:
+    """Note that this process keeps the session, and that programs can connect.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    session.pid, session.started = os.getpid(), claim.state_and_start(os.getpid())[1]
+    session.is_open = True
+    with beside(path) as spare, open(private.create_file(spare), "wb") as file:
+        file.write(msgspec.json.encode(session))
+
+
+def forget(path: Path, session: Session) -> None:
+    """Remove the file of a session that has ended, unless another one has its name by now."""
+    with contextlib.suppress(OSError, LaunchError):
+        if read(path).secret == session.secret:
+            path.unlink()
+
+
+def read(path: Path) -> Session:
+    """Return the content of a file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        LaunchError: it cannot be used: it is another user's, others may read it, or it is damaged.
+        OSError: it cannot be read.
+    """
+    try:
+        with open(private.open_file(path), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read()
+    except PermissionError as error:
+        raise LaunchError(f"the session file {path} belongs to another user, and is not used") from error
+    if mode & _OTHERS:
+        raise LaunchError(
+            f"other users may read the secret in {path}: chmod 600, if nobody has read it; else remove it"
+        )
+    try:
+        return msgspec.json.decode(data, type=Session)
+    except msgspec.MsgspecError as error:
+        raise LaunchError(f"the session file {path} is damaged ({error}): remove it") from error
+
+
+def all_of(name: str | None = None) -> list[tuple[Path, Session]]:
+    """Return the sessions of this user on all clusters, with the paths of their files. `name`: only those.
+
+    Files that cannot be used are left out, and so are those that vanish meanwhile.
+    """
+    found = []
+    for path in sorted(_root().glob(f"*/{check_name(name) if name is not None else '*'}{SUFFIX}")):
+        with contextlib.suppress(OSError, LaunchError):
+            found.append((path, read(path)))
+    return found
+
+
+def is_visible(session: Session) -> bool:
+    """Whether the process of a session has its number in the same namespace of processes as this one."""
+    return session.scope == claim.here()
+
+
+def is_dead(session: Session) -> bool:
+    """Whether the process of a session is known to have ended. That can be seen on its own host only."""
+    if session.host != os.uname().nodename:
+        return False
+    boot, ours = session.scope.partition(" ")[0], claim.here().partition(" ")[0]
+    return boot != ours or claim.is_dead(session.scope, session.pid, session.started)

@@ -1,0 +1,73 @@
+"""`mpi-runtime session`: two starts of one name, old files, sessions that do not start, and what is not there yet."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.sessions.started import command, content, driver, said, session
+from tests.helpers import wait_until
+
+
+def test_a_second_start_of_the_name_is_refused(tmp_path: Path) -> None:
+    with session(tmp_path, "--num-cpus", "1") as started:
+        refused = said(tmp_path, "start", "--name", "s").expect(2)
+        assert "the session 's' exists: on " in refused.stderr
+        (line,) = [line for line in said(tmp_path, "list").stdout.splitlines() if line.startswith("s ")]
+        assert line.endswith("running")
+        said(tmp_path, "stop", "s").expect(0)
+        assert started.processes() == []
+    assert "no sessions" in said(tmp_path, "list").stdout
+    assert "there is no session 's'" in said(tmp_path, "stop", "s").expect(2).stderr
+
+
+def test_of_two_starts_at_once_one_wins(tmp_path: Path) -> None:
+    with command(tmp_path, "start", "--name", "s") as first, command(tmp_path, "start", "--name", "s") as second:
+        codes = sorted([first.process.wait(60), second.process.wait(60)])
+        assert codes == [0, 2]
+        said(tmp_path, "stop", "s").expect(0)
+
+
+def test_the_file_of_a_killed_session_is_replaced(tmp_path: Path) -> None:
+    with session(tmp_path, "--num-cpus", "1") as started:
+        found = content(tmp_path)
+        assert found is not None
+        os.kill(found.pid, signal.SIGKILL)
+        wait_until(lambda: not started.processes(), what="all processes of the session to end")
+        assert said(tmp_path, "list").stdout.splitlines()[1].endswith("killed")
+        with driver(tmp_path, "") as program:
+            assert "the session was killed" in program.finish().expect(1).stderr
+        with session(tmp_path, "--num-cpus", "1"), driver(tmp_path, "print(ray.get(ray.put(3)))") as program:
+            assert program.finish().expect(0).stdout == "3\n"
+
+
+def test_a_session_that_does_not_start_shows_why(tmp_path: Path) -> None:
+    refused = said(tmp_path, "start", "--name", "s", "--num-cpus=-1").expect(2)
+    assert "has not started. Its output:" in refused.stderr
+    assert "num_cpus" in refused.stderr
+    assert content(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["start", "-N", "4"], "submits no batch job yet"),
+        (["start", "--time=1:00:00"], "submits no batch job yet"),
+        (["run", "s", "app.py"], "there is no `session run` yet"),
+        (["logs", "s"], "there is no `session logs` yet"),
+        (["start", "--name", "../s"], "is not a name for a session"),
+        (["status", "s"], "there is no session 's'"),
+    ],
+    ids=str,
+)
+def test_what_is_not_there_is_refused_in_words(tmp_path: Path, words: list[str], text: str) -> None:
+    assert text in said(tmp_path, *words).expect(2).stderr
+
+
+def test_a_journal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPI_RUNTIME_JOURNAL", str(tmp_path / "journal"))
+    assert "a session has no journal" in said(tmp_path, "start", "--name", "s").expect(2).stderr
+    assert content(tmp_path) is None
