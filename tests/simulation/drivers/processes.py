@@ -165,7 +165,7 @@ class Client:
         """Hold something of another, if it is still there."""
         if id in self.refs or id in self.actors:
             return True
-        if id in self.world.dropped:
+        if id in self.world.dropped or self.world.made[id].home == self.home:
             return False
         world = self.world
 
@@ -208,9 +208,8 @@ class Client:
         if not self.is_alive:
             return
         if isinstance(message, READY):
-            if isinstance(message, effects.ReadyStored) and self.has_let_go(message.id):
-                return
-            self.world.check_value(message.id, message, self.agent.rank)
+            if not (isinstance(message, effects.ReadyStored) and self.has_let_go(message.id)):
+                self.world.check_value(message.id, message, self.agent.rank)
             self.values[message.id] = message
             self.look()
 
@@ -300,7 +299,10 @@ class Driver(Client):
     def _close(self, viewed: list[bytes]) -> None:
         contents = [data for _, data in self.agent.memory.values()]
         for id in viewed:
-            require(value_of(id) in contents, "a value is gone while a driver that has left looks at it")
+            require(
+                id in self.world.dropped or value_of(id) in contents,
+                "a value is gone while a driver that has left looks at it",
+            )
         self.is_alive = False
         self.world.send(self, lambda: self._is_gone(has_views=False))
 
@@ -325,7 +327,7 @@ class Driver(Client):
         if is_detached:
             world.made[id].owner = 0
             world.counters["detached groups"] += 1
-            world.at(self.rng.randint(1_000, 2_000_000), lambda: world.end_detached(id))
+            world.at(self.rng.randint(100_000, 2_000_000), lambda: world.end_detached(id))
         bundles = [BundleSpec(Request(UNIT))]
         self.say(GroupRequested(id, bundles, "PACK", b"group", "", id.hex(), 1, is_detached))
         self.groups.append(id)
@@ -352,6 +354,8 @@ class Executor(Client):
         self.actor = b""
         self.specs: dict[int, Spec] = {}
         self.refused: set[bytes] = set()
+        self.let_go: set[bytes] = set()
+        """What it has held. Only for membership."""
         self.is_stopping = self.is_up = False
         self.last: dict[int, int] = {}
         self.world.at(self.rng.randint(200, 4000), self.start)
@@ -368,6 +372,9 @@ class Executor(Client):
     def prefix(self) -> bytes:
         assert self.running is not None
         return self.running.prefix
+
+    def has_let_go(self, id: bytes) -> bool:
+        return id in self.let_go and id not in self.refs
 
     def parent(self) -> bytes:
         assert self.running is not None
@@ -516,6 +523,7 @@ class Executor(Client):
             self.die("was killed by signal 11")
             yield 0
         if not self.actor:  # an actor keeps what it has
+            self.let_go.update(self.refs)
             self.say(Released([*self.refs, *self.actors]))
             self.refs, self.actors = [], []
 
