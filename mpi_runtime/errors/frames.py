@@ -178,7 +178,8 @@ def install_hook(is_deliberate: Callable[[BaseException], bool], hint: Callable[
                 frames = error.__traceback__
         sys.__excepthook__(kind, error, frames)
         with contextlib.suppress(Exception):  # code of its class, or there is no standard error
-            if text := hint(error):
+            # After Ctrl-C nothing more may be evaluated from text, or Python forgets to end by the signal.
+            if isinstance(error, Exception) and (text := hint(error)):
                 print(text, file=sys.stderr)
 
     if sys.excepthook is sys.__excepthook__:

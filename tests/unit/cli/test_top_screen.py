@@ -52,5 +52,5 @@ def test_lines_say_what_they_leave_out_and_move_no_cursor() -> None:
     assert "\x1b" not in text
     assert f"  and {300 - ROWS} more functions" in text
     assert f"  and {50 - ROWS} more actors" in text
-    assert "\nwaiting: 7 of clears\\x1b[2Jthe screen for room\n" in text
+    assert "\nwaiting: 7 of clears\\x1b[2Jthe screen, the oldest for room\n" in text
     assert "] f47: 1 done, 1 failed" in text, "what has failed is among the first"
