@@ -62,7 +62,7 @@ class Callback:
 
 
 def checked(callback: object) -> Callback:
-    """Refuse what is no callback, by TypeError."""
+    """Raise TypeError unless it is a callback."""
     if not isinstance(callback, Callback):
         raise TypeError(f"callbacks must be instances of Callback, not {callback!r}")
     return callback
