@@ -401,6 +401,11 @@ def environment() -> Mapping[str, str]:
     return dict(os.environ)
 
 
+def take_plain_output() -> bool:
+    """Return whether `mpi-runtime run` writes to something else than a terminal. Processes of this one are not told."""
+    return bool(os.environ.pop(PLAIN_OUTPUT, ""))
+
+
 def address() -> tuple[str, str]:
     """Return the variable with an address for `init()`, and the address; both empty if there is none."""
     for name in (ADDRESS, RAY_ADDRESS):

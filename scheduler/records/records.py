@@ -758,8 +758,8 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
         if not self.has_limits:
             self.by_order.clear()
         else:
-            del self.by_order[_place(self.by_order, queue, bisect_left(self.by_order, queue.waits_at, key=_order))]
-            del self.by_length[_place(self.by_length, queue, bisect_left(self.by_length, _length(queue), key=_length))]
+            del self.by_order[self.by_order.index(queue, bisect_left(self.by_order, queue.waits_at, key=_order))]
+            del self.by_length[self.by_length.index(queue, bisect_left(self.by_length, _length(queue), key=_length))]
         queue.waits_at = -1
 
     def first(self) -> Queue | None:
@@ -798,9 +798,3 @@ def _order(queue: Queue) -> int:
 
 def _length(queue: Queue) -> tuple[int, int]:
     return queue.takes_us, queue.waits_at
-
-
-def _place(queues: list[Queue], queue: Queue, place: int) -> int:
-    while queues[place] is not queue:
-        place += 1
-    return place

@@ -162,9 +162,10 @@ def _leaves_devices(setup: Setup, request: Fork) -> bool:
     """
     if AS_RAY not in setup.job.preload:
         return False
-    given = {**os.environ, **request.environment}
-    name = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES" if request.gpu_ids else "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
-    return (given.get(name, "").lower() in ("1", "true")) is bool(request.gpu_ids)
+    given = {**configuration.environment(), **request.environment}
+    if not request.gpu_ids:
+        return given.get("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "").lower() not in ("1", "true")
+    return any(given.get(f"RAY_EXPERIMENTAL_NOSET_{name}", "").lower() in ("1", "true") for name in request.variables)
 
 
 def set_variables(environment: Mapping[str, str]) -> None:

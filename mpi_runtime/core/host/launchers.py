@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 
-from mpi_runtime.config import PLAIN_OUTPUT, RANKS_TAKEN, environment, own_environment
+from mpi_runtime.config import RANKS_TAKEN, environment, own_environment, take_plain_output
 
 # Variables with the place of a process in an MPI job. Settings that people make for all MPI programs (OMPI_MCA_btl,
 # I_MPI_FABRICS, UCX_TLS, MPICH_..., permission for root) are not among them.
@@ -161,7 +161,7 @@ _taken = -1
 
 def heed_plain_output() -> None:
     """Have `sys.stdout.isatty()` be false unless `mpi-runtime run` writes to a terminal."""
-    if os.environ.pop(PLAIN_OUTPUT, ""):
+    if take_plain_output():
         with contextlib.suppress(AttributeError):  # the program has replaced it
             sys.stdout.isatty = lambda: False  # type: ignore[method-assign]
 
