@@ -402,7 +402,7 @@ def environment() -> Mapping[str, str]:
 
 
 def take_plain_output() -> bool:
-    """Return whether `mpi-runtime run` writes to something else than a terminal. Processes of this one are not told."""
+    """Return whether `mpi-runtime run` writes to something else than a terminal. Its processes do not inherit that."""
     return bool(os.environ.pop(PLAIN_OUTPUT, ""))
 
 

@@ -123,7 +123,7 @@ def why_not(state: State, function: Function, now: int) -> str:
 def in_words(state: State, function: Function, now: int) -> tuple[str, str]:
     """The duration of a call, and the rest of the job's time with advice, in words."""
     assert state.end_us is not None
-    is_limit = function.has_fixed_length or (0 < function.limit_us == function.quickest_us)
+    is_limit = 0 < function.limit_us == function.quickest_us
     known_from = "its time_limit" if is_limit else "as earlier calls did"
     known_from = "as expected" if not is_limit and function.is_expected and function.duration_us < 0 else known_from
     takes_s, left_s = function.quickest_us / 1e6, max(0, state.end_us - now) / 1e6

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict, deque
+from operator import attrgetter
 
 from msgspec import Struct, field
 
@@ -33,6 +34,7 @@ from mpi_runtime.scheduler.records.parts import Account, Charge, Key, Line, Refu
 
 ANYWHERE = Where()
 """The place of calls that may run anywhere. It is compared by `is`."""
+_order, _length = attrgetter("waits_at"), attrgetter("takes_us", "waits_at")
 
 
 class Driver(Struct, eq=False, gc=False):
@@ -435,24 +437,28 @@ class Function(Struct, eq=False, gc=False):
 
     @property
     def may_take_us(self) -> int:
-        """The time limit of a call, or its measured mean; -1: neither is known. `expect_us` replaces the limit."""
+        """The limit of a call, or its measured mean; -1: neither is known. Another `expect_us` replaces the limit."""
         time = self.spec.time
-        if time is None:
-            return self.duration_us
-        if time.expect_us:
-            return self.duration_us if self.duration_us >= 0 else time.expect_us
-        return time.limit_us or self.duration_us
+        if time is None or time.expect_us in (0, time.limit_us):
+            return self.limit_us or self.duration_us
+        return self.duration_us if self.duration_us >= 0 else time.expect_us
+
+    @property
+    def likely_us(self) -> int:
+        """As `may_take_us`, but the measured mean replaces a limit that is also expected."""
+        return self.duration_us if self.is_expected and self.duration_us >= 0 else self.may_take_us
 
     @property
     def has_fixed_length(self) -> bool:
         """Whether `may_take_us` is a limit, and never changes."""
-        return self.limit_us > 0 and not self.is_expected and not self.choice
+        time = self.spec.time
+        return time is not None and time.limit_us > 0 and time.expect_us in (0, time.limit_us) and not self.choice
 
     @property
     def quickest_us(self) -> int:
-        """The shortest estimate among its alternatives; -1: that of one is not known."""
+        """The shortest likely time among its alternatives; -1: that of one is not known."""
         usable = [one for one in self.choice if not one.infeasible]
-        return min((one.may_take_us for one in usable), default=self.may_take_us)
+        return min((one.likely_us for one in usable), default=self.likely_us)
 
     def requests(self) -> str:
         """Its request, or those of all alternatives, in words."""
@@ -790,11 +796,3 @@ class Family(Claimant, kw_only=True, eq=False, gc=False):
             if queue.takes_us <= longest_us:
                 return queue
         return None
-
-
-def _order(queue: Queue) -> int:
-    return queue.waits_at
-
-
-def _length(queue: Queue) -> tuple[int, int]:
-    return queue.takes_us, queue.waits_at

@@ -166,9 +166,24 @@ def test_what_is_expected_counts_for_backfilling() -> None:
         cluster.forget()
 
 
+def test_a_limit_that_is_expected_counts_until_calls_have_ended_and_always_for_backfilling() -> None:
+    with ending(100) as cluster:
+        first, second = (cluster.submit(name="f", limit_us=60 * S, expect_us=60 * S) for _ in range(2))
+        function = next(iter(cluster.state.functions.values()))
+        assert (function.quickest_us, function.may_take_us, function.has_fixed_length) == (60 * S, 60 * S, True)
+        executor = cluster.placed(first)
+        cluster.now += 5 * S
+        cluster.done(executor, first, us=5 * S)
+        assert (function.quickest_us, function.may_take_us, function.has_fixed_length) == (5 * S, 60 * S, True)
+        cluster.now += 80 * S
+        assert cluster.placed(second) == executor
+        cluster.done(executor, second, us=5 * S)
+        cluster.forget()
+
+
 def test_calls_that_turn_out_shorter_elsewhere_run_on_a_reserved_node_at_once() -> None:
     """Inner calls of the same function have shown it. Their executor gets the next of them, so nothing becomes free."""
-    fit: dict[str, Any] = {"name": "fit", "limit_us": 3600 * S, "expect_us": 3600 * S}
+    fit: dict[str, Any] = {"name": "fit", "limit_us": 3600 * S, "expect_us": 3000 * S}
     with Cluster().node(cpus=2).node() as cluster:
         first = Where(node=f"{0:032x}")
         running, other = (cluster.submit(name=name, where=first, limit_us=60 * S) for name in ("running", "other"))
