@@ -8,10 +8,10 @@ import pytest
 from tests.simulation.drivers.planted import BUGS
 from tests.simulation.drivers.run import FailedError, simulate
 
-SEEDS = 60
+SEEDS = 72
 FLOORS = {
     "drivers": 250, "kills of drivers": 100, "drivers with views": 30, "drivers that left something detached": 60,
-    "detached actors": 100, "detached groups": 40, "OwnerDiedError": 40, "ActorDiedError": 150, "taken back": 40,
+    "detached actors": 100, "detached groups": 40, "OwnerDiedError": 40, "ActorDiedError": 150, "taken back": 1000,
     "deaths": 25, "copies": 20, "fair": 8, "runs": 6000,
 }  # fmt: skip
 FIRST: dict[str, int] = {}
