@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from mpi_runtime.scheduler import core
+from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.dispatch import executors
 from mpi_runtime.scheduler.losses import cancel, drivers
 from mpi_runtime.scheduler.protocol.events import OF_DRIVER
 from mpi_runtime.scheduler.protocol.rank_events import DriverJoined, DriverLeft
 from mpi_runtime.scheduler.records.parts import Key
-from mpi_runtime.scheduler.records.records import Driver, Executor, Queue, Task
+from mpi_runtime.scheduler.records.records import Actor, Driver, Executor, Queue, Task
 from mpi_runtime.scheduler.records.state import State
 
 
@@ -107,6 +108,21 @@ def methods_that_have_not_begun_are_left_in_actors_of_others(patch: pytest.Monke
     patch.setattr(drivers, "_leave_alone", lambda state, driver, task: None)
 
 
+def calls_overtake_those_that_come_back(patch: pytest.MonkeyPatch) -> None:
+    pump = actor_calls.pump
+
+    def planted(state: State, actor: Actor, now: int) -> None:
+        executor = actor.executor
+        is_asked = executor is not None and executor.asked_back
+        if executor is not None:
+            executor.asked_back = False
+        pump(state, actor, now)
+        if executor is not None:
+            executor.asked_back = is_asked
+
+    patch.setattr(actor_calls, "pump", planted)
+
+
 def numbers_are_used_again(patch: pytest.MonkeyPatch) -> None:
     join = drivers.join
 
@@ -159,10 +175,10 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     executors_run_calls_of_any_driver,
     running_methods_of_others_are_interrupted,
     methods_that_have_not_begun_are_left_in_actors_of_others,
+    calls_overtake_those_that_come_back,
     numbers_are_used_again,
     views_are_not_counted,
     the_first_driver_takes_all,
     what_actors_give_back_is_counted_for_ever,
     calls_of_a_driver_that_has_left_are_started,
 ]
-"""Without one that a unit test finds: calls that overtake others, which come back from an actor."""

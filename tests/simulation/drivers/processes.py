@@ -41,13 +41,16 @@ from mpi_runtime.scheduler.protocol.rank_events import (
     ExecutorStarted,
     TakenBack,
 )
-from tests.simulation.drivers.world import GONE_US, Agent, Made, World, value_of
+from tests.simulation.drivers.world import CANCELLED, GONE_US, Agent, Made, World, value_of
 from tests.simulation.require import require
 
 LARGE = 1 << 20
 LATE_US = 100_000
 """By then calls that have not begun are taken back."""
-READY = (effects.Ready, effects.ReadyStored, effects.ReadyFailed, effects.ReadyError, effects.ReadyElsewhere)
+VALUE = (effects.Ready, effects.ReadyStored)
+END = (*VALUE, effects.ReadyFailed, effects.ReadyError)
+"""What ends a wait."""
+READY = (*END, effects.ReadyElsewhere)
 
 Program = Generator["int | list[bytes]", None, None]
 """Yields how long it waits, or for which values."""
@@ -87,10 +90,10 @@ class Client:
         """The running call or actor; empty: a driver."""
         return b""
 
-    def say(self, *events: Any) -> None:
+    def say(self, *events: Any, takes: bytes = b"") -> None:
         """Send a frame."""
         if self.is_alive:
-            self.world.from_client(self.line, self.number, list(events))
+            self.world.from_client(self.line, self.number, list(events), takes)
 
     def new_id(self, **made: Any) -> bytes:
         """A new id of something of it."""
@@ -167,15 +170,8 @@ class Client:
             return True
         if id in self.world.dropped or self.world.made[id].home == self.home:
             return False
-        world = self.world
-
-        def look() -> None:
-            if id not in world.scheduler.state.objects:
-                world.dropped.add(id)
-
-        world.send(self.line, look)
-        self.say(Held([id]))
-        (self.actors if world.made[id].is_actor else self.refs).append(id)
+        self.say(Held([id]), takes=id)
+        (self.actors if self.world.made[id].is_actor else self.refs).append(id)
         return True
 
     def put(self) -> None:
@@ -265,7 +261,7 @@ class Driver(Client):
         return self.has_left or id not in self.refs
 
     def look(self) -> None:
-        if self.waits and all(isinstance(self.values.get(id), READY[:3]) for id in self.waits):
+        if self.waits and all(isinstance(self.values.get(id), END) for id in self.waits):
             self.waits = []
             self.world.at(10, self.advance)
 
@@ -404,7 +400,7 @@ class Executor(Client):
         running = self.running
         if running is None or not running.waits:
             return
-        if all(isinstance(self.values.get(id), READY[:3]) for id in running.waits):
+        if all(isinstance(self.values.get(id), END) for id in running.waits):
             running.waits = []
             self.say(Unblocked())
             self.world.at(10, lambda: self.advance(running))
@@ -461,7 +457,7 @@ class Executor(Client):
         spec = self.specs.get(call.spec) or self.world.specs[call.spec]
         if call.id in self.refused:
             del self.calls[0]
-            self.say(Returned(call.id, [Value(b"cancelled", is_error=True)], 0, True))
+            self.say(Returned(call.id, [Value(CANCELLED, is_error=True)], 0, True))
             self.go_on()
             return
         made = self.world.made[call.id]
@@ -475,7 +471,7 @@ class Executor(Client):
             require(order < made.order, f"calls of client {made.caller} are out of order in an actor")
             self.last[made.caller] = made.order
         for id in dict.fromkeys(call.arguments):
-            require(isinstance(self.values.get(id), READY[:3]), f"a call begins without its argument {id.hex()}")
+            require(isinstance(self.values.get(id), VALUE), f"a call begins without its argument {id.hex()}")
         self.running = Running(call, self.program(call))
         self.running.began_us = self.world.now
         self.world.counters["runs"] += 1

@@ -6,11 +6,12 @@ import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
-from mpi_runtime.scheduler.protocol.events import ActorSpec, TaskSpec
+from mpi_runtime.scheduler.protocol.events import ActorSpec, MethodSpec, TaskSpec
 from tests.simulation.drivers.processes import Driver, Executor, Program
-from tests.simulation.drivers.world import GONE_US, World
+from tests.simulation.drivers.world import GONE_US, SLOW_US, World
 from tests.simulation.require import require
 
 DRIVERS_MAX = 9
@@ -32,7 +33,7 @@ def simulate(seed: int) -> Counter[str]:
     world = World(seed, hosts=1 + seed % 2, cpus=3 + seed % 3)
     world.new_executor = Executor
     try:
-        (calm if seed % 6 == 5 else busy)(world)
+        KINDS.get(seed % 6, busy)(world)
     except Exception as error:
         last = "\n  ".join(one[:300] for one in world.last)
         text = f"seed {seed}: {type(error).__name__}: {error}\nat {world.now} us; the last messages:\n  {last}"
@@ -45,7 +46,12 @@ def busy(world: World) -> None:
     rng = world.rng
     to_come = rng.randint(3, DRIVERS_MAX)
     for _ in range(to_come):
-        world.at(rng.randint(0, 3_000_000), lambda: begin(world))
+        world.at(rng.randint(0, 3_000_000), lambda: begin(world, program))
+    see_off(world, to_come)
+
+
+def see_off(world: World, to_come: int) -> None:
+    """Let all drivers come and leave, end what they have detached, and look for what is left."""
     world.run(lambda: world.counters["drivers"] == to_come, HOUR_US)
     require(world.counters["drivers"] == to_come, f"drivers wait for ever: {why_stuck(world)}")
     world.run(lambda: False, world.now + GONE_US + 5_000_000)
@@ -57,9 +63,9 @@ def busy(world: World) -> None:
     require(not problems, f"left when all had left: {'; '.join(problems)}")
 
 
-def begin(world: World) -> None:
+def begin(world: World, what_it_does: Callable[[Driver], Program]) -> None:
     """A driver joins."""
-    Driver(world, program)
+    Driver(world, what_it_does)
 
 
 def program(driver: Driver) -> Program:
@@ -88,6 +94,37 @@ def program(driver: Driver) -> Program:
                 yield rng.sample(wanted, 1)
         if rng.random() < 0.3:
             yield rng.choice((10, 1_000, 50_000))
+
+
+def crowd(world: World) -> None:
+    """Drivers send many calls ahead to an actor of one of them, over slow lines, and leave while it has them."""
+    world.line_us = SLOW_US
+    rng = world.rng
+    guests = rng.randint(3, DRIVERS_MAX)
+    shared: list[bytes] = []
+
+    def host(driver: Driver) -> Program:
+        shared.append(driver.call(driver.spec(ActorSpec(0), 1), ()))
+        yield shared
+        for _ in range(100):
+            call(driver)
+            yield rng.choice((1_000, 20_000))
+        world.at(1_000_000, driver.leave)
+        yield HOUR_US
+
+    def guest(driver: Driver) -> Program:
+        driver.take(shared[0])
+        for _ in range(rng.randint(2, 10)):
+            call(driver)
+            yield rng.choice((10, 5_000))
+
+    def call(driver: Driver) -> None:
+        driver.call(driver.spec(MethodSpec(), 0), (), actor=shared[0])
+
+    Driver(world, host)
+    for _ in range(guests):
+        world.at(rng.randint(50_000, 1_000_000), lambda: begin(world, guest))
+    see_off(world, 1 + guests)
 
 
 def calm(world: World) -> None:
@@ -134,6 +171,10 @@ def calm(world: World) -> None:
     world.run(lambda: False, world.now + GONE_US)
     problems = world.left_over()
     require(not problems, f"left when all had left: {'; '.join(problems)}")
+
+
+KINDS = {1: crowd, 5: calm}
+"""Kinds of simulations, by the remainder of the seed. Others are busy."""
 
 
 def why_stuck(world: World) -> str:

@@ -34,6 +34,8 @@ from tests.simulation.require import require
 LINE_US, SLOW_US = (20, 200), (500, 20_000)
 GONE_US = 30_000_000
 """By then nothing is left of a driver, apart from what is detached."""
+CANCELLED = b"cancelled"
+"""The error of a call that was cancelled before its executor began it."""
 
 
 def value_of(id: bytes) -> bytes:
@@ -77,6 +79,9 @@ class Agent:
         """At each used offset the process that got it, and the content."""
         self.executors: dict[int, Any] = {}
         self.fetching: dict[bytes, int] = {}
+        """The orders of copies that it follows, by object."""
+        self.ordered: dict[bytes, int] = {}
+        """Those that the head has not stopped. The news of that may be on its way."""
         self.told_us = 0
         self.heard_us = 0
 
@@ -89,6 +94,13 @@ class Agent:
     def given_to(self, client: int) -> list[int]:
         """What a process has got and is not free."""
         return [offset for offset, (owner, _) in self.memory.items() if owner == client]
+
+    def note(self, effect: object) -> None:
+        """The head has ordered something."""
+        if isinstance(effect, effects.Fetch):
+            self.ordered[effect.id] = effect.order
+        elif isinstance(effect, effects.StopFetch):
+            self.ordered.pop(effect.id, None)
 
     def obey(self, effect: object) -> None:
         """Do what the head orders."""
@@ -120,8 +132,12 @@ class Agent:
             return
         del self.fetching[order.id]
         found = self.world.agents[order.rank].memory.get(order.offset)
-        require(found is not None, "a copy is made of memory that is free")
-        assert found is not None
+        if found is None:  # the source hears that it is free by another line than we hear that nobody wants the copy
+            require(self.ordered.get(order.id) != order.order, "a copy is made of memory that is free")
+            self.world.counters["copies too late"] += 1
+            why = f"rank {order.rank} no longer has it"
+            self.world.from_rank(self, Fetched(self.rank, order.id, -1, why, is_lost=True, order=order.order))
+            return
         self.world.counters["copies"] += 1
         self.world.from_rank(self, Fetched(self.rank, order.id, self.allocate(-1, found[1]), order=order.order))
 
@@ -196,11 +212,16 @@ class World:
         sender.told_us = max(sender.told_us, self.now + self.rng.randint(*self.line_us))
         self.at(sender.told_us - self.now, action)
 
-    def from_client(self, sender: Any, number: int, events: list[Any]) -> None:
-        """A client sends a frame."""
+    def from_client(self, sender: Any, number: int, events: list[Any], takes: bytes = b"") -> None:
+        """A client sends a frame, perhaps to hold `takes`, which another has shown it.
+
+        Whether that still exists is seen when the frame arrives: its last holder may have left while it was on its way.
+        """
         frame = codec.encode(events)
 
         def arrive() -> None:
+            if takes and takes not in self.scheduler.state.objects:
+                self.dropped.add(takes)
             for event in events:
                 self.last.append(f"{self.now} client {number}: {event}")
             executor = self.scheduler.state.executors.get(number)
@@ -247,6 +268,7 @@ class World:
         for rank, orders in decided.ranks.items():
             for order in codec.between_ranks.decode(codec.encode(list(orders))):
                 self._judge(order)
+                self.agents[rank].note(order)
                 self._to(self.agents[rank], partial(self.agents[rank].obey, order))
         for client, messages in decided.clients.items():
             require(client not in self.left or not messages, f"driver {client} has left, and gets {messages}")
@@ -339,6 +361,10 @@ class World:
             self.counters[message.code] += 1
             is_lost = id in self.dropped
             require(is_lost or self.may_end(id), f"{id.hex()} of driver {made.owner} fails: {message.message}")
+        elif isinstance(message, effects.ReadyError):  # no user code raises here: its executor has not begun the call
+            self.counters["cancelled"] += 1
+            may = message.data == CANCELLED and self.may_end(id)
+            require(may, f"{id.hex()} of driver {made.owner} is cancelled: {message.data!r}")
         else:
             require(isinstance(message, effects.ReadyElsewhere), f"an unexpected {message}")
 
