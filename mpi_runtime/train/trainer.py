@@ -34,6 +34,8 @@ class WorkerGroupError(TrainingFailedError):
     def __init__(
         self, error_message: str, worker_failures: Mapping[int, Exception], result: Result | None = None
     ) -> None:
+        if not isinstance(worker_failures, Mapping):
+            raise TypeError(f"worker_failures must be errors by rank, such as {{0: error}}, not {worker_failures!r}")
         super().__init__(error_message, result)
         self.error_message = error_message
         """The same text as that of this error."""

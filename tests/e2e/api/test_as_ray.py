@@ -144,7 +144,7 @@ for line in ("import ray.rllib", "from ray import serve", "ray.nothing", "ray.se
     except Exception as error:
         print(type(error).__name__, error)
 from ray.train import ControllerError, PreemptionError, TRAIN_DATASET_KEY, TrainingFailedError, WorkerGroupError
-assert TRAIN_DATASET_KEY == "train" and issubclass(TrainingFailedError, WorkerGroupError)
+assert TRAIN_DATASET_KEY == "train" and issubclass(WorkerGroupError, TrainingFailedError)
 try:
     raise TrainingFailedError("of a worker")
 except (ControllerError, PreemptionError):
