@@ -146,7 +146,7 @@ for line in ("import ray.rllib", "from ray import serve", "ray.nothing", "ray.se
 from ray.train import ControllerError, PreemptionError, TRAIN_DATASET_KEY, TrainingFailedError, WorkerGroupError
 assert TRAIN_DATASET_KEY == "train" and issubclass(WorkerGroupError, TrainingFailedError)
 try:
-    raise TrainingFailedError("of a worker")
+    raise WorkerGroupError("of a worker", {0: ValueError()})
 except (ControllerError, PreemptionError):
     print("never raised")
 except WorkerGroupError:
