@@ -92,7 +92,7 @@ for wrong in (dict(num_cpu=1), dict(ranks=0), dict(on_failure="stop")):
         "exit code 4",
         "ended by SIGKILL",
         "it could not be started",
-        "exit code 127",
+        "exit code 127 (a program was not found)",
         "parameter 'num_cpu' is not used: no {num",
         "ranks must be 1 or more, not 0",
         'on_failure="stop" is for batches in file',
