@@ -8,7 +8,8 @@ import pytest
 
 from tests.helpers import ROOT, run_program
 
-PAGES = sorted((ROOT / "docs" / "guides").glob("*.md"))
+PAGES = sorted(set((ROOT / "docs" / "guides").glob("*.md")) - {ROOT / "docs" / "guides" / "sessions.md"})
+"""The program about sessions needs one: it runs among the tests of sessions."""
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PRINTED = re.compile(r"^ *(?:print|safe_print)\(.*\)  # (.*)$", re.MULTILINE)
 LIBRARIES = ("joblib", "dask", "tqdm")

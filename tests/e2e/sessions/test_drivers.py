@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.sessions.started import command, content, driver, drivers_left, log, said, session
-from tests.helpers import Program, mpi_python, start_command, wait_until
+from tests.helpers import ROOT, Program, mpi_python, start_command, wait_until
 
 
 @pytest.fixture
@@ -61,6 +61,14 @@ def test_two_programs_share_named_actors_and_nothing_else(tmp_path: Path, runnin
     with driver(tmp_path, SECOND) as third:  # the first has gone, with its own actor; the detached one is there
         assert third.finish().expect(0).stdout == "3\n['shared']\n"
         drivers_left(tmp_path, 3)
+
+
+def test_the_program_of_the_guide_says_what_its_page_says(tmp_path: Path) -> None:
+    (source,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guides" / "sessions.md").read_text(), re.DOTALL)
+    with session(tmp_path, "--num-cpus", "1", name="work"):
+        for expected in ("1\n", "2\n"):
+            with driver(tmp_path, source, connects=False) as program:
+                assert program.finish().expect(0).stdout == expected
 
 
 def test_each_program_has_a_namespace_and_ids_of_its_own(tmp_path: Path, running: Program) -> None:
