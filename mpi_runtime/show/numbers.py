@@ -47,18 +47,26 @@ def size(amount: float) -> str:
 
 def clock(time_s: float, with_seconds: bool = True) -> str:
     """Return the time of the day, for seconds since 1970."""
-    return time.strftime("%H:%M:%S" if with_seconds else "%H:%M", time.localtime(time_s))
+    return _local(time_s, "%H:%M:%S" if with_seconds else "%H:%M")
 
 
 def moment(time_s: float) -> str:
     """Return date and time, for seconds since 1970: a page may be read in another year."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+    return _local(time_s, "%Y-%m-%d %H:%M:%S")
 
 
 def clock_on(time_s: float, day_s: float, with_seconds: bool = True) -> str:
     """Return the time of the day, after the date unless that is the date of `day_s`."""
-    day, other = (time.strftime("%Y-%m-%d", time.localtime(one)) for one in (time_s, day_s))
+    day, other = (_local(one, "%Y-%m-%d") for one in (time_s, day_s))
     return clock(time_s, with_seconds) if day == other else f"{day} {clock(time_s, with_seconds)}"
+
+
+def _local(time_s: float, form: str) -> str:
+    """Return a time as this host's clock shows it; "?" for numbers beyond its calendar, which users may report."""
+    try:
+        return time.strftime(form, time.localtime(time_s))
+    except (OverflowError, ValueError, OSError):
+        return "?"
 
 
 def plural(number: float, noun: str) -> str:

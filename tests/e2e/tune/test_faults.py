@@ -60,7 +60,8 @@ def test_a_process_that_is_killed_at_work_costs_its_trial_a_crash(tmp_path: Path
 ray.init(num_cpus=2)
 
 def train(config):
-    for epoch in range(first(), 6):
+    begin = first()
+    for epoch in range(begin, 6):
         if config["n"] == 0 and epoch == 3 and not os.path.exists(FOLDER + "/pid"):
             with open(FOLDER + "/part", "w") as file:
                 file.write(str(os.getpid()))
@@ -71,7 +72,7 @@ def train(config):
                 time.sleep(0.01)
             os.kill(int(open(FOLDER + "/pid").read()), 9)
             open(FOLDER + "/killed", "w").close()
-        tune.report({"epoch": epoch, "first": first()}, checkpoint=checkpoint(epoch + 1))
+        tune.report({"epoch": epoch, "first": begin}, checkpoint=checkpoint(epoch + 1))
 
 results = fit(train, {"n": tune.grid_search([0, 1])})
 shown(results)
@@ -96,11 +97,12 @@ def train(config):
     if found is not None and found.is_in_memory and {persist_s} and not os.path.exists(FOLDER + "/lost"):
         open(FOLDER + "/lost", "w").close()
         raise ray.errors.ObjectLostError("its host is gone")
-    for epoch in range(first(), 5):
+    begin = first()
+    for epoch in range(begin, 5):
         if epoch == 3 and not os.path.exists(FOLDER + "/killed"):
             open(FOLDER + "/killed", "w").close()
             os.kill(os.getpid(), 9)
-        tune.report({{"epoch": epoch, "first": first()}}, checkpoint=checkpoint(epoch + 1))
+        tune.report({{"epoch": epoch, "first": begin}}, checkpoint=checkpoint(epoch + 1))
 
 results = fit(train, {{}}, run={{"checkpoint_config": tune.CheckpointConfig(persist_s={persist_s})}})
 shown(results)
