@@ -21,6 +21,8 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason=f"no {PYTHON}: `make
 AS_RAY = ("-m", "mpi_runtime", "--as-ray")
 OPTIONAL = {
     # Our modules that need a library, and under which name of Ray they are.
+    "mpi_runtime.train.lightning": "ray.train.lightning",
+    "mpi_runtime.train.transformers": "ray.train.huggingface.transformers",
     "mpi_runtime.util.dask": "ray.util.dask",
     "mpi_runtime.util.joblib": "ray.util.joblib",
     "mpi_runtime.util.optuna": "",
