@@ -35,7 +35,7 @@ def own_places(ranks_here: int) -> list[str]:
 
 def _places(pid: int | str) -> dict[str, tuple[int, int]]:
     """Which directories a process has at these paths; empty: it is gone, or of another user."""
-    found = {}
+    found: dict[str, tuple[int, int]] = {}
     for place in PLACES:
         with contextlib.suppress(OSError):
             status = os.stat(f"/proc/{pid}/root{place}")

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 from mpi_runtime import config as configuration
 from mpi_runtime.cli.running_job import in_lines
@@ -213,8 +214,12 @@ def _keep(path: Path, made: Session, options: argparse.Namespace) -> int:
     from mpi_runtime.core.driver import session as driver  # not at the top, as above
 
     stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
     for number in _SIGNALS:
-        signal.signal(number, lambda *_: stopped.set())
+        signal.signal(number, stop)
     memory = options.object_store_memory
     try:
         _check_journal()
