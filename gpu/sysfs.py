@@ -17,7 +17,7 @@ def pci(root: str, address: str) -> str:
 
 
 def number(path: str, default: int) -> int:
-    """Return the number in a file; the default if there is none."""
+    """Return the number in a file, or the default if the file has no number."""
     with contextlib.suppress(ValueError):
         return int(text(path), 0)
     return default

@@ -407,7 +407,7 @@ def take_plain_output() -> bool:
 
 
 def address() -> tuple[str, str]:
-    """Return the variable with an address for `init()`, and the address; both empty if there is none."""
+    """Return the variable with an address for `init()`, and the address; both are empty if none is set."""
     for name in (ADDRESS, RAY_ADDRESS):
         if os.environ.get(name):
             return name, os.environ[name]

@@ -122,7 +122,7 @@ def read(path: Path) -> Session:
     """Return the content of a file.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: no file has this path.
         LaunchError: it cannot be used: it is another user's, others may read it, or it is damaged.
         OSError: it cannot be read.
     """

@@ -16,11 +16,11 @@ ALL = (*OF_JOB, "GPU_DEVICE_ORDINAL")
 
 
 def named(env: Mapping[str, str]) -> str:
-    """Return the name of the variable that lists the GPUs of a process; empty: there is none."""
+    """Return the name of the variable that lists the GPUs of a process; empty if no variable does."""
     return next((name for name in OF_JOB if name in env), "")
 
 
 def listed(env: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the GPUs that a variable lists for a process; None: there is none."""
+    """Return the GPUs that a variable lists for a process; None if no variable does."""
     name = named(env)
     return variables.ids(env[name]) if name else None

@@ -100,7 +100,7 @@ class RuntimeEnv(dict[str, Any]):
         return found
 
     def working_dir(self) -> str:
-        """Return the directory; empty if there is none."""
+        """Return the directory; empty if none is set."""
         return str(self.get("working_dir") or "")
 
     def py_modules(self) -> list[Any]:

@@ -281,7 +281,7 @@ def report(metrics: Mapping[str, object], checkpoint: Checkpoint | None = None) 
 
 @published("mpi_runtime.tune")
 def get_checkpoint() -> Checkpoint | None:
-    """The last checkpoint that this trial has reported, also in earlier attempts; None: there is none.
+    """The last checkpoint that this trial has reported, also in earlier attempts; None: it has reported none.
 
     In a training with several workers, one that is in memory does not count until the next attempt.
     """
