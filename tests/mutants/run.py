@@ -85,6 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
     found = [one for file in files(ROOT) for one in mutations(file, (ROOT / file).read_bytes())]
     prefix, _, line = chosen.only.partition(":")
     found = [one for one in found if one.file.startswith(prefix) and line in ("", str(one.line))]
+    if not found:
+        parser.error(f"no mutant of a file that begins with {chosen.only!r}; what is mutated: {', '.join(FILES)}")
     drawn = [one for one in found if not any(entry.names(one) for entry in EQUIVALENT)]
     print(f"seed {chosen.seed}: of {len(found)} mutants {len(found) - len(drawn)} are named as equivalent", flush=True)
     if chosen.count and chosen.count < len(drawn):
