@@ -57,7 +57,8 @@ clock=$!
 trap 'kill $clock 2>/dev/null' EXIT
 """
 _call = functools.partial(commands.call, cures=sge_jobs.CURES, whose="Grid Engine")
-submit, statuses, cancel_waiting = sge_jobs.submit, sge_jobs.statuses, sge_jobs.cancel_waiting
+submit, statuses = sge_jobs.submit, sge_jobs.statuses
+cancel, cancel_waiting = sge_jobs.cancel, sge_jobs.cancel_waiting
 largest_node = sge_jobs.largest_node
 
 

@@ -212,6 +212,17 @@ def cancel_waiting(jobs: Sequence[str]) -> None:
                 _call(["qdel", job, *(["-t", tasks[1]] if tasks else [])])
 
 
+def cancel(job: str) -> None:
+    """Cancel a job, or one task of an array, even if it runs. A job that has ended is left as it is.
+
+    Raises:
+        SlurmError: Grid Engine does not answer.
+    """
+    number, _, task = job.partition("_")
+    if present(number, int(task) if task else None):
+        _call(["qdel", number, *(["-t", task] if task else [])])
+
+
 def largest_node(partition: str | None) -> float:
     """Return the most CPUs of a node; infinite if Grid Engine does not answer."""
     try:

@@ -247,10 +247,18 @@ def cancel_waiting(jobs: Sequence[str]) -> None:
     Raises:
         SlurmError: Slurm does not answer.
     """
-    if not jobs:
-        return
+    if jobs:
+        _cancel("--state=PENDING", *jobs)
+
+
+def cancel(job: str) -> None:
+    """Cancel a job, or one task of an array, even if it runs. A job that has ended is left as it is."""
+    _cancel(job)
+
+
+def _cancel(*words: str) -> None:
     try:
-        _call(["scancel", "--state=PENDING", *jobs])
+        _call(["scancel", *words])
     except SlurmError as error:
         if "invalid job id" not in str(error).lower():  # Slurm's word for a job that has ended; others are cancelled
             raise

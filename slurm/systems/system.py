@@ -137,6 +137,14 @@ class Queue(System, Protocol):
         """
         ...
 
+    def cancel(self, job: str) -> None:
+        """Cancel a job, or one task of an array, even if it runs. A job that has ended is left as it is.
+
+        Raises:
+            SlurmError: the system does not answer.
+        """
+        ...
+
     def cancel_waiting(self, jobs: Sequence[str]) -> None:
         """Cancel those of these jobs that have not started.
 

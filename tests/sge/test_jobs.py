@@ -170,3 +170,23 @@ def test_what_can_never_run_is_refused(sge: Cluster) -> None:
     ):
         done = sge.run("mpi-runtime", "submit", *words, cwd=place, code=2)
         assert error in done.stderr
+
+
+CALLS = """
+import os, time
+from mpi_runtime import slurm
+
+def where(number):
+    return number, slurm.allocation().system, slurm.allocation().array_task
+
+executor = slurm.Executor("calls", time="0:02:00", cpus_per_node=1)
+jobs = executor.map_array(where, range(3))
+waits, bad = executor.submit(time.sleep, 300), executor.submit(os._exit, 3)
+print(*[job.result(60) for job in jobs], waits.cancel(), type(bad.exception(90)).__name__)
+"""
+
+
+def test_calls_of_an_executor_are_jobs_and_tasks_of_an_array(sge: Cluster) -> None:
+    place = program(sge, CALLS)
+    words = sge.run("python", "app.py", cwd=place).stdout.strip()
+    assert words == "(0, 'sge', 1) (1, 'sge', 2) (2, 'sge', 3) True JobError"
