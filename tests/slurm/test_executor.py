@@ -145,7 +145,7 @@ def test_a_call_continues_from_its_checkpoint_in_the_same_job(slurm: Cluster) ->
     program = slurm.start("python", "app.py", cwd=place)
     jobs = program.wait_for_line("submitted").split()[1:]
     for name, job in zip(("Count", "Same"), jobs, strict=True):
-        wait_until(lambda name=name: (place / name).exists(), 60, "the first steps")
+        wait_until((place / name).exists, 60, "the first steps")
         slurm.run("scancel", "--batch", "--signal=USR1", job)
     assert "[(30, 1), (30, 1)]" in program.finish(120).expect().stdout
     for name in ("Count", "Same"):

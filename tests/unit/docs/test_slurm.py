@@ -39,7 +39,7 @@ def test_profiles_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_programs_are_python() -> None:
-    assert len(blocks("python")) == 3
+    assert len(blocks("python")) == 4
     for text in blocks("python"):
         compile(text, "docs/slurm.md", "exec")
 
