@@ -10,6 +10,7 @@ From top to bottom; a module imports its own floor and those below.
 - `api/`: the public functions: `init`, `remote`, `get`, `put`, `wait`, `cancel`
 - `calls/`: remote functions, actor classes and handles, options, arguments
 - `driver/`: starts and ends the processes of this program
+- `lines/`: programs on other hosts as drivers of a session, through ssh or srun
 - `head/`: rank 0: runs the scheduler and carries out its effects
 - `rank/`: the other ranks, and what all ranks share
 - `agent/`: the node agent in every rank: executors, memory, GPUs of its host

@@ -31,6 +31,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("api",),
         ("calls",),
         ("driver",),
+        ("lines",),
         ("head",),
         ("rank",),
         ("agent",),
