@@ -53,11 +53,15 @@ class _State:
         found: dict[str, Any] = table.get(placement_group_id.hex(), {})
         return found
 
-    def _available_resources_per_node(self) -> dict[str, dict[str, float]]:
+    def available_resources_per_node(self) -> dict[str, dict[str, float]]:
+        """What each node has free, by node id: amounts by name."""
         return available_resources_per_node()
 
-    def _total_resources_per_node(self) -> dict[str, dict[str, float]]:
+    def total_resources_per_node(self) -> dict[str, dict[str, float]]:
+        """The resources of each node, by node id: amounts by name."""
         return total_resources_per_node()
+
+    _available_resources_per_node, _total_resources_per_node = available_resources_per_node, total_resources_per_node
 
 
 state = _State()

@@ -105,6 +105,12 @@ def exit_actor() -> NoReturn:
     raise ActorExit
 
 
+@functools.lru_cache(1024)
+def _type_for(name: str) -> type[ActorClass[Any, Any]]:
+    """`ActorClass` with the name of a plain class in its name."""
+    return type(f"ActorClass({name})", (ActorClass,), {"__module__": ActorClass.__module__})
+
+
 def _is_own(name: str, function: object) -> bool:
     """Whether a special method, such as `__call__` or `__len__`, belongs to the class, not to all objects."""
     return inspect.isfunction(function) and name not in vars(object)
@@ -120,6 +126,11 @@ class ActorClass(Registered, Generic[T, Init]):
     code_attribute = "_class"
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(types.GenericAlias)  # so that ActorClass[C] is enough
+
+    def __new__(cls, plain: type[T], options: Mapping[str, object]) -> ActorClass[T, Init]:  # noqa: D102
+        # The name of the type is "ActorClass(C)", as in Ray: libraries read the name of the plain class from it.
+        made: ActorClass[T, Init] = object.__new__(_type_for(plain.__name__))
+        return made
 
     def __init__(self, cls: type[T], options: Mapping[str, object]) -> None:
         option_rules.check(options, option_rules.ACTOR_OPTIONS, "actors")
@@ -159,6 +170,11 @@ class ActorClass(Registered, Generic[T, Init]):
             name: specs.method(f"{self._name}.{name}", own, self._options) for name, own in SPECIAL_METHODS.items()
         }
         return found | special
+
+    @property
+    def __ray_actor_class__(self) -> type[T]:
+        """The plain class, by Ray's name for it: libraries derive from it."""
+        return self._class
 
     def __getattr__(self, name: str) -> Any:
         # Class attributes and static methods need no instance.
