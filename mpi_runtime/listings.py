@@ -6,8 +6,8 @@ serves them for all ranks. Here it is two: the time of the source, which the com
 
 Imports of a program stay as they are. This finder is for modules of this package, and for what they import in turn: in
 a driver while one of them is loaded (`for_all`), in processes without user code always, until an executor begins.
-It finds plain modules in plain directories. For all else, and for what a listing does not have, it leaves the
-search to Python: new files, namespace packages, zip files, and all modules once a program has hooks of its own.
+It finds plain modules in plain directories and zip files. For all else, and for what a listing does not have, it leaves
+the search to Python: new files, namespace packages, and all modules once a program has hooks of its own.
 """
 
 import os
@@ -21,6 +21,7 @@ from _frozen_importlib_external import (
     PathFinder,
     SourceFileLoader,
 )
+from zipimport import zipimporter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,6 +96,11 @@ class Listings:
                 continue
             finder = sys.path_importer_cache.get(entry, self)
             if finder is None:  # it was no directory
+                continue
+            if type(finder) is zipimporter:  # it has listed the archive
+                spec = finder.find_spec(fullname)
+                if spec is not None:
+                    return spec if spec.loader is not None else None
                 continue
             if (finder is not self and type(finder) is not FileFinder) or not entry.startswith("/"):
                 return None

@@ -52,7 +52,7 @@ def test_eight_ranks_are_up_in_time(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="there is no strace")
 def test_a_start_on_one_machine_is_bounded(tmp_path: Path) -> None:
-    """All calls about files of all its processes, as `strace` counts them: Python's own start too, which is 147 twice."""
+    """All calls about files of all its processes, as `strace` counts them, Python's own start too: 147, twice."""
     (tmp_path / "app.py").write_text(PROGRAM)
     variables = {**os.environ, "PYTHONPYCACHEPREFIX": f"{tmp_path}/compiled"}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -77,11 +77,15 @@ def test_what_is_no_plain_module_is_left_to_python(place: Path, finder: Listings
     (place / "compiled_x.pyc").touch()
     with zipfile.ZipFile(tmp_path / "some.zip", "w") as archive:
         archive.writestr("zipped_x.py", "")
+        archive.writestr("directory_in_zip_x/inside.py", "")
     for name in ("namespace_x", "file_x", "directory_x", "compiled_x", "sys", "missing_x"):
         assert finder.find_spec(name) is None, name
     assert finder.find_spec("zipped_x", [f"{tmp_path}/some.zip"]) is None
     PathFinder.find_spec("zipped_x", [f"{tmp_path}/some.zip"])  # Python knows now what it is
-    assert finder.find_spec("zipped_x", [f"{tmp_path}/some.zip", f"{place}"]) is None
+    zipped = finder.find_spec("zipped_x", [f"{place}", f"{tmp_path}/some.zip"])
+    assert zipped is not None
+    assert zipped.origin == f"{tmp_path}/some.zip/zipped_x.py"
+    assert finder.find_spec("directory_in_zip_x", [f"{tmp_path}/some.zip"]) is None, "a namespace package"
     (place / "plain_x.py").touch()
     assert finder.find_spec("plain_x", ["relative", str(place)]) is None
     assert finder.find_spec("plain_x", [Path("/nowhere"), str(place)]) is None, "listed before the file was there"  # type: ignore[list-item]
