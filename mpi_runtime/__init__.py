@@ -37,8 +37,12 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `scheduler/`: takes events, returns effects: every decision of a job
 - `gpu/`: GPUs: finding them, choosing some, arrays on them
 - `slurm/`: batch systems: the allocation, submission, the end of a job's time
+- `listings.py`: finds our own modules with few questions to the file system
 """
 
+from mpi_runtime import listings  # first: it finds all others
+
+# isort: split
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -63,7 +67,8 @@ def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tupl
         import importlib
 
         try:
-            module = importlib.import_module(f".{home}", package)
+            with listings.for_all:
+                module = importlib.import_module(f".{home}", package)
         except ImportError as error:
             if name not in modules:
                 raise
@@ -138,3 +143,5 @@ if TYPE_CHECKING:
     from mpi_runtime.core.client.object_ref import ObjectRef
 else:  # a checker would accept every name
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)
+
+listings.for_all.__exit__()

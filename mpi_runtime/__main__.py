@@ -5,20 +5,23 @@ once and never load app.py. With `--exit-file FILE` before it, its exit code is 
 with `--as-ray` its `import ray` gives this runtime (as_ray/).
 """
 
-import atexit
-import contextlib
-import os
-import runpy
-import sys
-import types
-from collections.abc import Sequence
+from mpi_runtime import listings
 
-from mpi_runtime.cli.main import VERBS, advice
-from mpi_runtime.cli.main import main as run_verb
-from mpi_runtime.config import environment
-from mpi_runtime.core.host.launch import detect
-from mpi_runtime.core.host.launchers import heed_plain_output, offer_ranks
-from mpi_runtime.errors.remote import show_errors
+with listings.for_all:  # all ranks of a job load them
+    import atexit
+    import contextlib
+    import os
+    import runpy
+    import sys
+    import types
+    from collections.abc import Sequence
+
+    from mpi_runtime.cli.main import VERBS, advice
+    from mpi_runtime.cli.main import main as run_verb
+    from mpi_runtime.config import environment
+    from mpi_runtime.core.host.launch import detect
+    from mpi_runtime.core.host.launchers import heed_plain_output, offer_ranks
+    from mpi_runtime.errors.remote import show_errors
 
 DOCTOR = ("-m", "mpi_runtime", "doctor")
 _OPTIONS = ("-h", "--help", "-V", "--version", "help")

@@ -26,6 +26,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("exceptions",),
         ("errors",),
         ("scheduler", "gpu", "slurm"),
+        ("listings",),
     ),
     "core": (
         ("api",),

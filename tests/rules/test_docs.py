@@ -60,7 +60,7 @@ OTHER_NAMES = {
 """Of things that have a place of their own."""
 MODULES_MAX = 24
 """In one folder of the package."""
-LOOSE_MAX = 10
+LOOSE_MAX = 11
 """Files in the folder of the package itself."""
 STANDARD = {"util.multiprocessing.TimeoutError"}
 """The standard library documents it."""
@@ -274,7 +274,7 @@ def test_rooms_are_small() -> None:
     sizes = Counter(module.path.parent for module in modules().values() if module.path.stem != "__init__")
     assert {room: size for room, size in sizes.items() if size > MODULES_MAX} == {}
     loose = list((ROOT / PACKAGE).glob("*.py"))
-    assert len(loose) <= LOOSE_MAX, "only what `import mpi_runtime.X` must find"
+    assert len(loose) <= LOOSE_MAX, "only what `import mpi_runtime.X` must find, and what finds it"
 
 
 def test_each_role_finds_its_door_in_the_first_screen_of_the_readme() -> None:

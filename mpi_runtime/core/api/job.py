@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from mpi_runtime import config as configuration
+from mpi_runtime import listings
 from mpi_runtime.core import published
 from mpi_runtime.core.calls import options as option_rules
 from mpi_runtime.core.calls import specs
@@ -166,7 +167,8 @@ def _start(
     address: str,
     arguments: Mapping[str, object],
 ) -> None:
-    inherited = session.start(config, address, arguments).client.inherited
+    with listings.for_all:
+        inherited = session.start(config, address, arguments).client.inherited
     try:
         inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
         if logging_config is not None:

@@ -6,6 +6,7 @@ import contextlib
 import sys
 import warnings
 
+from mpi_runtime import listings
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.interrupts import is_of_handler
 
@@ -44,7 +45,8 @@ def dump_code(code: object, name: str) -> bytes:
         TypeError: it refers to something that cannot be serialised.
         ValueError: it is far too large.
     """
-    from mpi_runtime.core.objects import code_pickler  # not at the top: it loads cloudpickle
+    with listings.for_all:
+        from mpi_runtime.core.objects import code_pickler  # not at the top: it loads cloudpickle
 
     try:
         pickled = code_pickler.dumps(code)

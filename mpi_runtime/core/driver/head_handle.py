@@ -111,7 +111,7 @@ class HeadHandle:
             elif launch.size == 1:  # this host runs calls: the forkserver loads its modules meanwhile
                 fork = "forkserver_handle.fork(at_start)"
             code = (
-                "at_start = set(sys.modules); from mpi_runtime.core.executor import forkserver_handle; "
+                "from mpi_runtime.core.executor import forkserver_handle; "
                 f"forkserver = {fork}; from mpi_runtime.core.head.process import main; "
                 f"main({theirs.fileno()}, {os.getpid()}, forkserver, at_start)"
             )

@@ -20,6 +20,7 @@ from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from mpi_runtime import config as configuration
+from mpi_runtime import listings
 from mpi_runtime.config import Config
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver.head_handle import END_LIMIT_S, HeadHandle, is_beside_mpi
@@ -332,6 +333,7 @@ def release_workers() -> None:
 
 def _be_worker(launch: Launch, start_timeout_s: float | None, at_start: Container[str] | None = None) -> NoReturn:
     sys.path[:] = library_path()  # no module of the program is imported from here on
+    listings.for_all.__enter__()
     forked = None
     if at_start is not None:
         from mpi_runtime.core.executor import forkserver_handle

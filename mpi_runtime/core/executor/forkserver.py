@@ -34,6 +34,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from mpi_runtime import config as configuration
+from mpi_runtime import listings
 from mpi_runtime.core.client.interrupts import CANCEL_SIGNAL
 from mpi_runtime.core.executor import output, scratch
 from mpi_runtime.core.executor.fork_messages import (
@@ -356,6 +357,7 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
     name_process("mpi-rt-forksrv")
     continue_without_parent()
+    listings.for_all.__enter__()  # until an executor is forked
     output.install()
     if preload:
         make_ready()

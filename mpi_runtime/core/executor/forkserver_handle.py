@@ -63,8 +63,7 @@ class Handle(NamedTuple):
 def start(environment: Mapping[str, str], path: Sequence[str]) -> Handle:
     """Start a forkserver in a new interpreter. `environment`: of its executors; `path`: where it finds its modules."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    remember = "at_start = set(sys.modules); from mpi_runtime.core.executor.forkserver import main"
-    code = f"{remember}; main({theirs.fileno()}, at_start)"
+    code = f"from mpi_runtime.core.executor.forkserver import main; main({theirs.fileno()}, at_start)"
     # A launcher kills ranks by group; the forkserver has to live a little longer, to kill what executors started.
     try:
         process = start_python(code, [theirs.fileno()], environment, path, own_session=True)

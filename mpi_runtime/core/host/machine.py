@@ -56,7 +56,8 @@ def memory_limit_of(directory: str) -> int:
 
     Above `memory.high` the kernel slows its processes down.
     """
-    limits = [read(f"{directory}/{name}") for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
+    most = read(f"{directory}/memory.max")
+    limits = [most, read(f"{directory}/memory.high")] if most else [read(f"{directory}/memory.limit_in_bytes")]
     found = [int(text) for text in limits if text.isdecimal() and int(text) < 1 << 60]  # else "max", or no such file
     return min(found, default=0)
 

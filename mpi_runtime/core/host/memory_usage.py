@@ -45,8 +45,9 @@ class Memory:
         self._limit = limit
         self._is_alone = is_alone
         self._root = root
-        self._groups = [one for one in cgroup_directories(root, "memory") if memory_limit_of(one)]
-        self._killed_in = next(filter(_has_count, cgroup_directories(root, "memory")), "")
+        groups = list(cgroup_directories(root, "memory"))
+        self._groups = [one for one in groups if memory_limit_of(one)]
+        self._killed_in = next(filter(_has_count, groups), "")
 
     def fullest(self, pids: Iterable[int]) -> Use:
         """Return the limit that is used most, in proportion: the host's, a control group's, or ours for these pids."""

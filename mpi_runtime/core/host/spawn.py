@@ -28,7 +28,11 @@ PRELOADED_IF_USED = (*COSTLY, AS_RAY)
 
 END_LIMIT_S = 1.0
 """Seconds that a helper may take to end."""
-_IGNORE_SIGINT = "import signal; signal.signal(2, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_UNBLOCK, [2])"
+_IGNORE_SIGINT = "import _signal as s; s.signal(2, s.SIG_IGN); s.pthread_sigmask(s.SIG_UNBLOCK, [2]); del s"
+"""`signal` itself would load five more modules before they are found by listings."""
+_REMEMBER = "at_start = set(sys.modules)"
+_LIST = "from mpi_runtime import listings; listings.for_all.__enter__()"
+"""Such a process runs no user code, so it finds all modules by listings."""
 
 
 def start_python(
@@ -44,7 +48,7 @@ def start_python(
     Ctrl-C reaches the whole foreground group, and the driver decides.
 
     Args:
-        code: the code to run.
+        code: the code to run. `at_start` are the names of the modules that Python has loaded before it.
         descriptors: are inherited under the same numbers.
         env: the environment of the new process.
         path: its module path; see `library_path`.
@@ -57,7 +61,7 @@ def start_python(
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
     # The path is set before any import, so that no module of the user is taken for one of the library.
-    begin = f"import sys; sys.path[:] = {list(path)!r}; {_IGNORE_SIGINT}"
+    begin = f"import sys; sys.path[:] = {list(path)!r}; {_IGNORE_SIGINT}; {_REMEMBER}; {_LIST}"
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited, until the child ignores it
     try:
         return subprocess.Popen(

@@ -176,8 +176,8 @@ class Rank:
         cpu = -1
         if config.num_cpus is not None:
             cpu = max(0, round(config.num_cpus * UNIT)) if works else 0
-        elif len(cpus) > machine.cpu_count():
-            cpu = machine.cpu_count() * UNIT  # a quota allows fewer than there are
+        elif len(cpus) > (counted := machine.cpu_count()):
+            cpu = counted * UNIT  # a quota allows fewer than there are
         return RankJoined(
             rank=me,
             host=self.host.ranks[0],
