@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mpi_runtime.scheduler.places import constraints, gpu_pool
 from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
-from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, fits, pool_for, take
+from mpi_runtime.scheduler.protocol.resources import Pool, pool_for, room
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.records import Function, node_of
 from mpi_runtime.scheduler.records.state import State
@@ -27,19 +27,6 @@ def arrange(request: Request, ranks: int, per_node: int, spread: bool, pools: Se
     else:
         parts = _packed(ranks, rooms)
     return None if parts is None else [index for index in sorted(parts) for _ in range(parts[index])]
-
-
-def room(request: Request, pool: Pool, most: int) -> int:
-    """The number of members for which a pool has room, up to `most`."""
-    if not request.needs_gpu:
-        asked = [(pool.cpu, request.cpu), (pool.memory, request.memory)]
-        asked += [(pool.custom.get(name, 0), units) for name, units in request.custom]
-        return max(0, min([most, *(there // units for there, units in asked if units)]))
-    left, count = copy_of(pool), 0
-    while count < most and fits(request, left):
-        take(request, left)
-        count += 1
-    return count
 
 
 def _in_parts(ranks: int, per_node: int, rooms: list[int]) -> dict[int, int] | None:

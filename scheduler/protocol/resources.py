@@ -92,6 +92,19 @@ def fits(request: Request, pool: Pool) -> bool:
     return all(units <= pool.custom.get(name, 0) for name, units in request.custom)
 
 
+def room(request: Request, pool: Pool, most: int) -> int:
+    """How often a pool can serve a request, up to `most`."""
+    if not request.needs_gpu:
+        asked = [(pool.cpu, request.cpu), (pool.memory, request.memory)]
+        asked += [(pool.custom.get(name, 0), units) for name, units in request.custom]
+        return max(0, min([most, *(there // units for there, units in asked if units)]))
+    left, count = copy_of(pool), 0
+    while count < most and fits(request, left):
+        take(request, left)
+        count += 1
+    return count
+
+
 def choose_gpus(request: Request, pool: Pool) -> Granted | None:
     """GPUs for a request: whole free ones with the best links, or the fullest one that still has the share."""
     inventory = pool.inventory or unknown(len(pool.gpu_units))

@@ -375,7 +375,7 @@ def test_decisions_of_elastic_batches_are_pure() -> None:
     assert len(own) == len(PURE_ELASTIC)
     allowed = {*PURE_LIBRARY, "hashlib"}
     assert not [f"{where}: {name}" for module in own for name, where in outside(module) if name not in allowed]
-    known = {f"{PACKAGE}.batch.elastic", *PURE_ELASTIC, f"{PACKAGE}.batch.file.model"}
+    known = {f"{PACKAGE}.batch.elastic", *PURE_ELASTIC, f"{PACKAGE}.batch.file.model", PROTOCOL}
     found = [one.module for module in own for one in imports(module) if below(one.module, PACKAGE)]
     assert not [name for name in found if not any(below(name, one) for one in known)]
 

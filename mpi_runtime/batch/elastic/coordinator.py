@@ -14,7 +14,8 @@ from operator import attrgetter
 
 import msgspec
 
-from mpi_runtime.batch.elastic.records import Offer, Work, fits, share_on
+from mpi_runtime.batch.elastic.records import Offer, Work, can_run, share_on
+from mpi_runtime.scheduler.protocol.resources import Pool
 
 AHEAD_S = 4.0
 """How much work a job has ahead, for all of its nodes together."""
@@ -42,7 +43,7 @@ class _Slice(msgspec.Struct):
 
 
 class _Member(msgspec.Struct):
-    nodes: tuple[dict[str, float], ...]
+    nodes: tuple[Pool, ...]
     ends_s: float | None
     """When it starts nothing more, by the clock of the caller; None: not known."""
     share: float = 0.0
@@ -101,7 +102,7 @@ class Coordinator:
         heapq.heappush(queue, (work.order, work.number, self._serial, work))
         self._queued[work.number] = self._serial
 
-    def joined(self, token: str, nodes: tuple[dict[str, float], ...], ends_s: float | None) -> None:
+    def joined(self, token: str, nodes: tuple[Pool, ...], ends_s: float | None) -> None:
         """A job takes part, or the end of its time has changed."""
         known = self.members.get(token)
         if known is None:
@@ -264,7 +265,7 @@ class Coordinator:
                 continue
             if any(self._used.get(name, 0.0) + amount > total + 1e-9 for name, amount, total in asked.shared()):
                 continue
-            if self._homes.get(work.together, token) != token or not fits(work, member.nodes):
+            if self._homes.get(work.together, token) != token or not can_run(work, member.nodes):
                 continue
             work = msgspec.structs.replace(work, seconds=self._seconds(work))
             queue[0] = (*queue[0][:3], work)
@@ -306,7 +307,8 @@ class Coordinator:
             return False
         own = sum(share_on(work, victim.nodes) for work in one.works.values())
         return victim.share - own > 1.0 - 1e-9 and all(
-            not work.together and fits(work, to.nodes) and _ends_in_time(work, to, now_s) for work in one.works.values()
+            not work.together and can_run(work, to.nodes) and _ends_in_time(work, to, now_s)
+            for work in one.works.values()
         )
 
     def _ask(self, slice: str) -> None:

@@ -14,6 +14,7 @@ from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member_turns import GAP_S, in_words
 from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Returned, Status, Stop
 from mpi_runtime.batch.elastic.watch import Watch
+from mpi_runtime.batch.file.model import pool_of
 from mpi_runtime.files.segments import bodies_in, frame
 
 SILENT_LOOKS = 10
@@ -172,7 +173,7 @@ class Leading:
         elif has_moved or not (known.is_lost or known.is_silent):
             known.is_lost = False
             ends_s = None if status.left_s is None else self._clock() + status.left_s
-            self.coordinator.joined(token, status.nodes, ends_s)
+            self.coordinator.joined(token, tuple(map(pool_of, status.nodes)), ends_s)
             if status.left_s is not None and status.left_s <= 0:
                 self.coordinator.refuses(token)
         return known.position >= status.length

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from mpi_runtime.batch.elastic.records import Offer, Work, share_on
+from mpi_runtime.scheduler.protocol.resources import Pool
 
 FEED_S = 1.0
 """How much work, beside what its nodes can run at once, waits in the scheduler of a job."""
@@ -20,7 +21,7 @@ QUIET_S = 3.0
 class Member:
     """The work of one job."""
 
-    def __init__(self, token: str, nodes: tuple[dict[str, float], ...]) -> None:
+    def __init__(self, token: str, nodes: tuple[Pool, ...]) -> None:
         """Make a member without work; `nodes`: the resources of each of its nodes."""
         self.token = token
         self.nodes = nodes

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from mpi_runtime.batch.file.model import Asked, Demand
-
-Request = tuple[tuple[str, float], ...]
-"""Amounts of resources by name, without zeros, in the order of names."""
+from mpi_runtime.batch.file.model import Asked
+from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.protocol.resources import Pool, fits, room
 
 EPOCH_BITS = 32
 """Numbers of commands: those of a later coordinator are higher. A command keeps its number if it is offered again."""
@@ -26,8 +24,8 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
     """The hash of the command: an end counts only for it."""
     command: bytes = msgspec.msgpack.encode(Asked())
     """In msgpack. Not its place in a file, which may be edited while jobs run."""
-    request: Request = ()
-    """Its amounts, of all ranks together; of the first alternative. Here because decisions need it most often."""
+    amounts: tuple[tuple[str, float], ...] = ()
+    """Not used: earlier versions write its amounts here, and `command` has them too."""
     seconds: float = 1.0
     """How long it is assumed to take."""
     limit_s: float = 0.0
@@ -49,18 +47,17 @@ class Work(msgspec.Struct, frozen=True, array_like=True):
         """The chain after it, for the scheduler of the job that runs it."""
         return -self.order[1]
 
-    def requests(self) -> list[Request]:
-        """The amounts of all its alternatives."""
-        asked = self.asked
-        return [self.request, *(request_of(one, asked.ranks) for one in asked.alternatives[1:])]
+    def requests(self) -> tuple[Request, ...]:
+        """What each of its ranks needs; with alternatives what each of these needs."""
+        return _requests(self.command)
 
 
 _asked = functools.lru_cache(maxsize=4096)(msgspec.msgpack.Decoder(Asked).decode)
 
 
-def request_of(demand: Demand, ranks: int = 1) -> Request:
-    """The amounts of an alternative, of all ranks together."""
-    return tuple(sorted((name, ranks * amount) for name, amount in demand.amounts().items() if amount))
+@functools.lru_cache(maxsize=4096)
+def _requests(command: bytes) -> tuple[Request, ...]:
+    return tuple(one.request() for one in _asked(command).demands())
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -124,39 +121,30 @@ class Returned(msgspec.Struct, frozen=True):
     """Whether they had begun."""
 
 
-def share_of(request: Request, nodes: tuple[dict[str, float], ...]) -> float:
-    """The largest share of a resource of all nodes of a job that a command needs."""
-    most = 0.0
-    for name, amount in request:
-        total = sum(node.get(name, 0.0) for node in nodes)
-        most = max(most, amount / total if total else 1.0)
-    return most
+def share_on(work: Work, nodes: tuple[Pool, ...]) -> float:
+    """The largest share of a resource of all nodes of a job that a command takes, with the first alternative that fits.
+
+    More than 1: the nodes do not have as much.
+    """
+    requests = work.requests()
+    request = requests[0]
+    if len(requests) > 1:
+        request = next((one for one in requests if any(fits(one, node) for node in nodes)), request)
+    needs = [
+        (request.cpu, sum(node.cpu for node in nodes)),
+        (request.memory, sum(node.memory for node in nodes)),
+        *((units, sum(node.custom.get(name, 0) for node in nodes)) for name, units in request.custom),
+    ]
+    if request.gpu:
+        needs.append((request.gpu, sum(sum(node.gpu_units) for node in nodes)))
+    ranks = work.asked.ranks
+    return max((ranks * amount / total if total else 1.0 for amount, total in needs if amount), default=0.0)
 
 
-def share_on(work: Work, nodes: tuple[dict[str, float], ...]) -> float:
-    """The share of all nodes of a job that a command takes, with the first alternative that fits."""
-    if work.asked.alternatives:
-        found = (one for one in work.requests() if _has_room(one, nodes))
-        return share_of(next(found, work.request), nodes)
-    return share_of(work.request, nodes)
-
-
-def fits(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
+def can_run(work: Work, nodes: tuple[Pool, ...]) -> bool:
     """Whether the nodes of a job have room for a command when they are empty."""
     asked = work.asked
     if asked.ranks > 1:
-        return room_for_ranks(asked.amounts(), nodes, asked.ranks_per_node or asked.ranks) >= asked.ranks
-    return any(_has_room(one, nodes) for one in work.requests())
-
-
-def _has_room(request: Request, nodes: tuple[dict[str, float], ...]) -> bool:
-    return any(all(node.get(name, 0.0) >= amount for name, amount in request) for node in nodes)
-
-
-def room_for_ranks(each: Mapping[str, float], nodes: Iterable[Mapping[str, float]], most: int) -> int:
-    """The number of ranks with these amounts for which empty nodes have room; `most`: on each."""
-    found = 0
-    for node in nodes:
-        fit = [node.get(name, 0.0) / amount + 1e-9 for name, amount in each.items() if amount]
-        found += int(min([*fit, most]))
-    return found
+        most = asked.ranks_per_node or asked.ranks
+        return sum(room(work.requests()[0], node, most) for node in nodes) >= asked.ranks
+    return any(fits(request, node) for request in work.requests() for node in nodes)

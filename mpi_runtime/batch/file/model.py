@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from mpi_runtime.batch.file.text import SHELL, fill
 from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
 from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.scheduler.protocol.resources import Pool, pool_for
 
 SKIP, CONTINUE, STOP = ON_FAILURE = "skip", "continue", "stop"
 """What the failure of a command means for those after it."""
@@ -30,8 +32,7 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def request(self) -> Request:
         """Its amounts as the scheduler counts them."""
-        custom = custom_of({name: round(amount * UNIT) for name, amount in self.resources.items() if amount})
-        return Request(round(self.num_cpus * UNIT), round(self.num_gpus * UNIT), self.memory, custom)
+        return _counted(self.amounts())
 
     def in_words(self) -> str:
         """Its amounts, for people."""
@@ -39,6 +40,17 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
         asked += [f"{self.memory} bytes"] if self.memory else []
         asked += [f"{amount:g} {name}" for name, amount in self.resources.items() if amount]
         return ", ".join(asked) or "nothing"
+
+
+def pool_of(amounts: Mapping[str, float]) -> Pool:
+    """What a node has as the scheduler counts it, from its amounts by name."""
+    return pool_for(_counted(amounts))
+
+
+def _counted(amounts: Mapping[str, float]) -> Request:
+    units = {name: round(amount * UNIT) for name, amount in amounts.items() if amount and name != "memory"}
+    cpu, gpu = units.pop("CPU", 0), units.pop("GPU", 0)
+    return Request(cpu, gpu, int(amounts.get("memory", 0)), custom_of(units))
 
 
 class Asked(Demand, frozen=True, kw_only=True, omit_defaults=True):

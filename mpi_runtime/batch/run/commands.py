@@ -19,7 +19,7 @@ from mpi_runtime.batch.history.graph import STARTED, Graph, Paths
 from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.history.outputs import SharedFiles
 from mpi_runtime.batch.history.results import CommandResult
-from mpi_runtime.batch.run.capacity import node_resources
+from mpi_runtime.batch.run.capacity import pools
 from mpi_runtime.batch.run.coordinator_run import Sharing, work_of
 from mpi_runtime.batch.run.running import TURN_S, CommandEnded, Place, Running, Started, Trouble, begun_here
 from mpi_runtime.errors import TaskCancelledError
@@ -178,7 +178,7 @@ class Commands:
     def _share(self) -> None:
         """From now on all jobs get their part of the commands. What runs here, or soon will, stays here."""
         begun = begun_here()
-        nodes = tuple(node_resources())
+        nodes = pools()
         works: dict[int, Work] = {}
         ahead_s = 0.0
         for one in self.running.by_number.values():

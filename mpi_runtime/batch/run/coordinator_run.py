@@ -17,11 +17,11 @@ from mpi_runtime.batch.elastic.coordinator_turns import Leading
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, take
-from mpi_runtime.batch.elastic.records import Closed, Offer, Status, Stop, Work, fits, request_of
+from mpi_runtime.batch.elastic.records import Closed, Offer, Status, Stop, Work, can_run
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.history.batch_history import Ended, notes_in
 from mpi_runtime.batch.history.journal import BatchJournal
-from mpi_runtime.batch.run.capacity import node_resources
+from mpi_runtime.batch.run.capacity import node_resources, pools
 from mpi_runtime.batch.run.running import TURN_S, Place
 from mpi_runtime.files import claim
 from mpi_runtime.slurm import allocation
@@ -40,7 +40,7 @@ def work_of(command: Command, number: int, key: bytes, seconds: float, path_us: 
     limit_s = command.limit_s() if command.expect is None and not is_measured else None
     together = "\n".join(getattr(command, stream) for stream in command.appends)
     return Work(
-        *(number, command.name, key, msgspec.msgpack.encode(command), request_of(command, command.ranks), seconds),
+        *(number, command.name, key, msgspec.msgpack.encode(command), (), seconds),
         *(limit_s or 0.0, (-command.priority, -path_us), 0, together),
     )
 
@@ -95,7 +95,7 @@ class Sharing:
         self.problem = ""
         """Why the files of the jobs cannot be read or written at present; empty: they can."""
         self._journal = journal
-        own = Member(os.urandom(8).hex(), tuple(node_resources())) if place is None else place.member
+        own = Member(os.urandom(8).hex(), pools()) if place is None else place.member
         self._member = own
         self._statuses = Statuses(own.token, journal, end_s)
         if place is None:
@@ -200,10 +200,11 @@ class Sharing:
         if not works:
             return "", False
         members = self.coordinator.members.values()
-        late = [work for work in works if any(fits(work, member.nodes) for member in members)]
+        late = [work for work in works if any(can_run(work, member.nodes) for member in members)]
         if late:
             return f"{late[0].name} cannot end before the time of its job does", True
-        needs = ", ".join(f"{name} {amount:g}" for name, amount in works[0].request)
+        ranks = works[0].asked.ranks
+        needs = f"{works[0].requests()[0]}{f' for each of {ranks} ranks' if ranks > 1 else ''}"
         return f"{works[0].name} needs {needs}, which no node of a job has that takes part", False
 
     def close(self, exit_code: int) -> None:

@@ -18,7 +18,7 @@ from mpi_runtime.batch.history.outlook import CANCELLED, LEFT_OUT, STAYS_FAILED,
 from mpi_runtime.batch.history.outputs import Archive, forget_start
 from mpi_runtime.batch.history.requests import Answer, answer, pending
 from mpi_runtime.batch.history.results import CommandResult
-from mpi_runtime.batch.run.capacity import capacities, node_resources
+from mpi_runtime.batch.run.capacity import capacities, pools
 from mpi_runtime.batch.run.commands import Commands, Setting
 from mpi_runtime.batch.run.control import perform
 from mpi_runtime.batch.run.progress import Progress
@@ -109,7 +109,7 @@ class BatchRun:
         elif self._setting.idle_s is not None or commands.has_shares:
             commands.begin_sharing({})
         if stream is not None:
-            self._stream = Stream(running.put, defaults or {}, node_resources())
+            self._stream = Stream(running.put, defaults or {}, pools())
             threading.Thread(target=self._stream.read, args=(stream,), name="batch lines", daemon=True).start()
         with ctrl_c_as_event(running.put):
             self._handle_requests(os.listdir(self._journal.path), is_first=not self._journal.is_successor)

@@ -17,7 +17,7 @@ from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.history.batch_history import MEMBER, Planning, notes_in
 from mpi_runtime.batch.history.journal import BatchJournal
-from mpi_runtime.batch.run.capacity import capacities
+from mpi_runtime.batch.run.capacity import capacities, pools
 from mpi_runtime.batch.run.coordinator_run import Statuses, boot_clock
 from mpi_runtime.batch.run.running import (
     DRAIN_S,
@@ -59,7 +59,7 @@ class MemberRun:
         self._files = JobFiles(self._journal.path, token, notes_in)
         self._statuses = Statuses(token, self._journal, end_s)
         self._files.make(self._statuses.next())
-        self._member = Member(token, self._statuses.nodes)
+        self._member = Member(token, pools())
         self._belonging = Belonging(self._files, self._member, boot_clock)
         self._done = self._failed = 0
         self._busy_s = self._said_s = time.monotonic()

@@ -11,6 +11,7 @@ from mpi_runtime.batch.file.parse import Group, read_entry
 from mpi_runtime.batch.history.graph import Graph, wrong_names
 from mpi_runtime.batch.run.capacity import infeasible
 from mpi_runtime.batch.run.running import EndOfLines, Event, Line
+from mpi_runtime.scheduler.protocol.resources import Pool
 
 END = "\x04"
 """The line after the last one, where a launcher does not pass on the end of standard input."""
@@ -33,7 +34,7 @@ class Stream:
         self,
         put: Callable[[Event], None],
         defaults: Mapping[str, object],
-        nodes: list[dict[str, float]],
+        nodes: tuple[Pool, ...],
     ) -> None:
         """Make a stream that gives its lines to `put`. The `defaults` are options of all its commands."""
         self._put = put

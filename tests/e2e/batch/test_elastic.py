@@ -240,7 +240,7 @@ def test_what_fits_no_job_waits_for_one_with_room(tmp_path: Path) -> None:
     written(tmp_path / "jobs.txt", "true #batch num_cpus=4 name=four\n")
     words = ["jobs.txt", "--join", "--fresh", "--idle-timeout", "1"]
     left = run_batch(*words, cwd=tmp_path, env={**os.environ, "MPI_RUNTIME_NUM_CPUS": "2"}).expect(75)
-    assert "no job can run what is left: four needs CPU 4, which no node of a job has" in left.stderr
+    assert "no job can run what is left: four needs 4 CPU, which no node of a job has" in left.stderr
 
 
 def test_jobs_that_start_at_the_same_time_share_a_batch(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from mpi_runtime import rl
 from mpi_runtime.batch.elastic.coordinator import Coordinator
-from mpi_runtime.batch.elastic.records import ENTRIES, Offer, fits
+from mpi_runtime.batch.elastic.records import ENTRIES, Offer, can_run
+from mpi_runtime.batch.file.model import pool_of
 from mpi_runtime.core.objects import first_version
 from mpi_runtime.files.segments import bodies_in
 from mpi_runtime.rl.checkpoints import read
@@ -80,10 +81,10 @@ def test_offers_of_a_job_of_an_earlier_version_are_read() -> None:
     assert isinstance(offer, Offer)
     gang, either, shared = offer.works
     assert [work.name for work in offer.works] == ["gang", "either", "shared"]
-    two, one = ({"CPU": 4.0, "GPU": 0.0, "memory": 1e9},) * 2, ({"CPU": 1.0, "GPU": 0.0, "memory": 1e9},)
-    assert [fits(work, two) for work in offer.works] == [True, True, True]
-    assert [fits(work, one) for work in offer.works] == [False, True, True]
-    assert not fits(gang, ({"CPU": 9.0},)), "two of its ranks run on each node"
+    two, one = (pool_of({"CPU": 4.0, "memory": 1e9}),) * 2, (pool_of({"CPU": 1.0, "memory": 1e9}),)
+    assert [can_run(work, two) for work in offer.works] == [True, True, True]
+    assert [can_run(work, one) for work in offer.works] == [False, True, True]
+    assert not can_run(gang, (pool_of({"CPU": 9.0}),)), "two of its ranks run on each node"
     coordinator = Coordinator(2)
     coordinator.joined("0" * 16, two, 30.0)  # too short for the gang, which may take 62 s
     for work in offer.works:

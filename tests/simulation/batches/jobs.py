@@ -18,8 +18,8 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.coordinator_turns import Leading, is_open, may_live
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, Belonging, take
-from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Request, Status, Work, request_of
-from mpi_runtime.batch.file.model import Asked, Demand
+from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Status, Work
+from mpi_runtime.batch.file.model import Asked, Demand, pool_of
 from mpi_runtime.batch.history.batch_history import Ended, History
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.files import claim
@@ -36,6 +36,8 @@ NOTICED_S = 20.0
 
 
 Nodes = tuple[dict[str, float], ...]
+Request = tuple[tuple[str, float], ...]
+"""Amounts by name. The product counts otherwise, and is compared with this."""
 
 
 class WrongError(AssertionError):
@@ -67,8 +69,7 @@ class Task:
             shares={name: amount for name, amount, _ in self.shares},
             batch_resources={name: total for name, _, total in self.shares},
         )  # fmt: skip
-        command, request = msgspec.msgpack.encode(asked), request_of(asked, self.ranks)
-        return Work(number, self.name, b"", command, request, self.seconds, self.seconds)
+        return Work(number, self.name, b"", msgspec.msgpack.encode(asked), (), self.seconds, self.seconds)
 
     def places(self, free: Sequence[Mapping[str, float]]) -> list[tuple[int, Request]]:
         """The node and the amounts of each rank, with the first alternative that fits; empty: none does."""
@@ -187,7 +188,7 @@ class Job(Process):
         self.segment = f"segment-{self.batch.segments}"
         self.token = f"{self.name}.{self.lives}"
         self.files = SimulatedFiles(self.batch.system, self, self.token)
-        self.member = Member(self.token, self.nodes)
+        self.member = Member(self.token, tuple(map(pool_of, self.nodes)))
         self.pending: list[tuple[str, Any]] = []
         self.written = 0
         self.beats = 0
@@ -560,7 +561,7 @@ class Job(Process):
         number = int(self.segment.removeprefix("segment-"))
         left_s = self.drain_s - self.world.now if not self.pending else 0.0
         return Status(
-            self.token, self.beats, self.name, self.host, 1, "", "", number, self.written, self.member.nodes, left_s,
+            self.token, self.beats, self.name, self.host, 1, "", "", number, self.written, self.nodes, left_s,
             is_leaving,
         )  # fmt: skip
 

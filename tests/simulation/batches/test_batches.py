@@ -8,9 +8,10 @@ import pytest
 
 from mpi_runtime.batch.elastic import coordinator, coordinator_turns, member_turns
 from mpi_runtime.batch.elastic.coordinator import Coordinator
-from mpi_runtime.batch.elastic.records import Work, fits, share_of
+from mpi_runtime.batch.elastic.records import Work, can_run, share_on
 from mpi_runtime.batch.elastic.watch import Watch
 from mpi_runtime.batch.history import batch_history
+from mpi_runtime.scheduler.protocol.resources import Pool
 from tests.simulation.batches import jobs, world
 from tests.simulation.batches.jobs import WrongError
 from tests.simulation.batches.run import RERUNS, STALLS, SUCCESSIONS, simulate
@@ -151,20 +152,20 @@ def shares_of_earlier_offers_that_are_forgotten(patch: pytest.MonkeyPatch) -> No
 
 
 def ranks_that_fit_where_their_sum_does(patch: pytest.MonkeyPatch) -> None:
-    def planted(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
-        return share_of(work.request, nodes) <= 1.0 if work.asked.ranks > 1 else fits(work, nodes)
+    def planted(work: Work, nodes: tuple[Pool, ...]) -> bool:
+        return share_on(work, nodes) <= 1.0 if work.asked.ranks > 1 else can_run(work, nodes)
 
-    patch.setattr(coordinator, "fits", planted)
+    patch.setattr(coordinator, "can_run", planted)
 
 
 def alternatives_that_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     """A command is offered only where the first one fits."""
 
-    def planted(work: Work, nodes: tuple[dict[str, float], ...]) -> bool:
+    def planted(work: Work, nodes: tuple[Pool, ...]) -> bool:
         first = msgspec.msgpack.encode(msgspec.structs.replace(work.asked, alternatives=()))
-        return fits(msgspec.structs.replace(work, command=first), nodes)
+        return can_run(msgspec.structs.replace(work, command=first), nodes)
 
-    patch.setattr(coordinator, "fits", planted)
+    patch.setattr(coordinator, "can_run", planted)
 
 
 BUGS = (

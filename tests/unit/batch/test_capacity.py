@@ -1,6 +1,6 @@
 """Which commands no node of a job can ever run."""
 
-from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.model import Command, pool_of
 from mpi_runtime.batch.file.parse import LINES, read_batch
 from mpi_runtime.batch.run.capacity import beyond, cannot_run
 from mpi_runtime.slurm.bounds import Bounds
@@ -19,11 +19,11 @@ def test_a_job_is_long_enough_for_what_is_expected() -> None:
 
 
 def test_what_can_never_run() -> None:
-    nodes = [{"CPU": 4.0, "memory": 1e9}, {"CPU": 1.0, "GPU": 2.0, "memory": 1e9}]
+    nodes = [pool_of({"CPU": 4.0, "memory": 1e9}), pool_of({"CPU": 1.0, "GPU": 2.0, "memory": 1e9})]
     assert cannot_run(Command(text="true", num_cpus=4), nodes) == ""
     assert cannot_run(Command(text="true", num_gpus=2), nodes) == ""
     assert "no node has more than CPU 4" in cannot_run(Command(text="true", num_cpus=5), nodes)
-    assert cannot_run(Command(text="true", resources={"licence": 2}), [{"CPU": 1, "licence": 2}]) == ""
+    assert cannot_run(Command(text="true", resources={"licence": 2}), [pool_of({"CPU": 1, "licence": 2})]) == ""
     assert "no node has more than licence 0" in cannot_run(Command(text="true", resources={"licence": 1}), nodes)
     bound = cannot_run(Command(text="true", num_cpus=5), nodes, "rank 1 is bound to 4 of 8 CPUs")
     assert bound.endswith("no node has more than CPU 4; rank 1 is bound to 4 of 8 CPUs")

@@ -13,15 +13,22 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.coordinator_turns import is_open
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, fits, share_on
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, can_run, share_on
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
-from mpi_runtime.batch.file.model import Asked, Demand
+from mpi_runtime.batch.file.model import Asked, Demand, pool_of
 from mpi_runtime.batch.history import requests
 from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.files import claim
 from mpi_runtime.files.segments import bodies_in, frame
+from mpi_runtime.scheduler.protocol.resources import Pool
 
 ONE, TWO = "1" * 16, "2" * 16
+packed = msgspec.msgpack.encode
+
+
+def cpus(*counts: float) -> tuple[Pool, ...]:
+    """Nodes with these numbers of CPUs."""
+    return tuple(pool_of({"CPU": count}) for count in counts)
 
 
 def job(folder: Path, token: str) -> JobFiles:
@@ -171,30 +178,30 @@ def test_a_job_is_lost_after_quick_looks_alone() -> None:
 
 def test_a_large_command_gets_the_first_job_with_room_and_small_ones_do_not_overtake_it() -> None:
     coordinator = Coordinator(1)
-    coordinator.joined("small", ({"CPU": 2.0},), None)
-    small = [Work(number, f"s{number}", b"", request=(("CPU", 1.0),), seconds=100.0) for number in range(2, 8)]
-    large = Work(1, "large", b"", request=(("CPU", 8.0),), seconds=100.0)
+    coordinator.joined("small", cpus(2), None)
+    small = [Work(number, f"s{number}", b"", seconds=100.0) for number in range(2, 8)]
+    large = Work(1, "large", b"", command=packed(Asked(num_cpus=8)), seconds=100.0)
     for work in [large, *small]:
         coordinator.add(work)
     assert [work.name for offer in offers(coordinator) for work in offer.works] == ["s2", "s3"]
-    coordinator.joined("big", ({"CPU": 8.0},), None)
+    coordinator.joined("big", cpus(8), None)
     found = {work.name: offer.token for offer in offers(coordinator) for work in offer.works}
     assert found == {"large": "big"}
 
 
 def test_work_is_not_offered_to_a_job_that_ends_before_it_and_returns_when_a_job_is_lost() -> None:
     coordinator = Coordinator(1)
-    coordinator.joined("short", ({"CPU": 1.0},), 50.0)
-    coordinator.add(Work(1, "a", b"", request=(("CPU", 1.0),), seconds=1.0, limit_s=60.0))
+    coordinator.joined("short", cpus(1), 50.0)
+    coordinator.add(Work(1, "a", b"", seconds=1.0, limit_s=60.0))
     assert not offers(coordinator)
-    coordinator.joined("long", ({"CPU": 1.0},), 100.0)
+    coordinator.joined("long", cpus(1), 100.0)
     (offer,) = offers(coordinator)
     assert offer.token == "long"
     coordinator.lost("long")
     (back,) = coordinator.orders(0.0)
     assert back == TakeBack(offer.slice), "first its name is made, so that no job can begin it"
     coordinator.took_back(offer.slice, False)
-    coordinator.joined("third", ({"CPU": 1.0},), None)
+    coordinator.joined("third", cpus(1), None)
     (again,) = offers(coordinator)
     assert (again.works[0].number, again.works[0].attempt) == (1, 1), "it may have begun"
     coordinator.ended(1)
@@ -204,9 +211,9 @@ def test_work_is_not_offered_to_a_job_that_ends_before_it_and_returns_when_a_job
 def test_commands_that_were_added_before_anything_was_measured_are_offered_with_what_is_known_now() -> None:
     expected_s = 1.0
     coordinator = Coordinator(1, lambda work: expected_s)
-    coordinator.joined("own", ({"CPU": 2.0},), None)
+    coordinator.joined("own", cpus(2), None)
     for number in range(1, 2001):
-        coordinator.add(Work(number, f"w{number}", b"", request=(("CPU", 1.0),)))
+        coordinator.add(Work(number, f"w{number}", b""))
     first = [work for offer in offers(coordinator) for work in offer.works]
     assert len(first) == 8, "four seconds of work ahead for two CPUs"
     for work in first:
@@ -218,8 +225,8 @@ def test_commands_that_were_added_before_anything_was_measured_are_offered_with_
 
 def test_a_command_that_came_too_late_to_its_turn_does_not_wait_here_if_another_job_has_it() -> None:
     """As when a job was stopped: it reads the new offers before its executors report what they have not begun."""
-    member = Member("own", ({"CPU": 2.0},))
-    works = tuple(Work(number, f"w{number}", b"", request=(("CPU", 1.0),)) for number in (1, 2))
+    member = Member("own", cpus(2))
+    works = tuple(Work(number, f"w{number}", b"") for number in (1, 2))
     member.offered(Offer("1-1", "own", works))
     member.took(Offer("1-1", "own", works), True)
     assert member.start() == [*works]
@@ -235,9 +242,6 @@ def test_a_command_that_came_too_late_to_its_turn_does_not_wait_here_if_another_
     member.start()
     member.not_begun(1)
     assert member.start() == [works[0]], "it is for this job again"
-
-
-packed = msgspec.msgpack.encode
 
 
 def offers(coordinator: Coordinator) -> list[Offer]:
@@ -259,28 +263,28 @@ def test_a_request_is_answered_once_and_withdrawn_without_an_answer(tmp_path: Pa
 
 def test_ranks_go_to_the_nodes_of_one_job_and_alternatives_to_any_job_that_can_run_one() -> None:
     coordinator = Coordinator(1)
-    two = ({"CPU": 2.0}, {"CPU": 2.0})
-    gang = Work(1, "gang", b"", packed(Asked(ranks=4)), (("CPU", 4.0),))
-    apart = Work(2, "apart", b"", packed(Asked(ranks=2, ranks_per_node=1)), (("CPU", 2.0),))
+    two = cpus(2, 2)
+    gang = Work(1, "gang", b"", packed(Asked(ranks=4)))
+    apart = Work(2, "apart", b"", packed(Asked(ranks=2, ranks_per_node=1)))
     alternatives = packed(Asked(num_cpus=4, alternatives=(Demand(4), Demand(1, 1))))
-    either = Work(3, "either", b"", alternatives, (("CPU", 4.0),))
+    either = Work(3, "either", b"", alternatives)
     for work in (gang, apart, either):
         coordinator.add(work)
-    coordinator.joined("one node", ({"CPU": 3.0},), None)
+    coordinator.joined("one node", cpus(3), None)
     assert not offers(coordinator), "ranks of a command are in one job"
-    coordinator.joined("gpu", ({"CPU": 1.0, "GPU": 2.0},), None)
+    coordinator.joined("gpu", (pool_of({"CPU": 1.0, "GPU": 2.0}),), None)
     assert [(offer.token, offer.works) for offer in offers(coordinator)] == [("gpu", (either,))]
-    assert share_on(either, ({"CPU": 1.0, "GPU": 2.0},)) == 1.0
+    assert share_on(either, (pool_of({"CPU": 1.0, "GPU": 2.0}),)) == 1.0
     coordinator.joined("two", two, None)
     found = {work.name: offer.token for offer in offers(coordinator) for work in offer.works}
     assert found == {"gang": "two", "apart": "two"}
-    assert not fits(Work(4, "", b"", packed(Asked(ranks=5)), (("CPU", 5.0),)), two)
+    assert not can_run(Work(4, "", b"", packed(Asked(ranks=5))), two)
 
 
 def test_what_all_jobs_share_is_counted_over_all_jobs_and_freed_by_ends() -> None:
     coordinator = Coordinator(1)
     for token in ("a", "b"):
-        coordinator.joined(token, ({"CPU": 8.0},), None)
+        coordinator.joined(token, cpus(8), None)
     licensed = packed(Asked(shares={"licence": 1.5}, batch_resources={"licence": 3.0}))
     works = [Work(number, f"w{number}", b"", licensed) for number in range(1, 5)]
     for work in [*works, Work(5, "free", b"")]:
@@ -290,9 +294,25 @@ def test_what_all_jobs_share_is_counted_over_all_jobs_and_freed_by_ends() -> Non
     assert [work.number for offer in offers(coordinator) for work in offer.works] == [3]
     coordinator.lost("a")
     coordinator.lost("b")
-    coordinator.joined("c", ({"CPU": 8.0},), None)
+    coordinator.joined("c", cpus(8), None)
     for order in coordinator.orders(0.0):
         assert isinstance(order, TakeBack)
         coordinator.took_back(order.slice, True)
     again = [work for offer in offers(coordinator) for work in offer.works]
     assert len([work for work in again if work.asked.shares]) == 2, "no more, no less"
+
+
+def test_shares_of_two_devices_are_not_one_share() -> None:
+    """As the scheduler of the job counts them, which would never run such a rank."""
+    two = (pool_of({"CPU": 8.0, "GPU": 2.0}),)
+    ranks = [Work(n, "", b"", packed(Asked(num_gpus=0.4, ranks=n))) for n in (4, 5)]
+    assert [can_run(work, two) for work in ranks] == [True, False]
+    assert share_on(ranks[0], two) == 0.8
+
+
+def test_offers_of_an_earlier_version_are_read_with_the_amounts_of_their_commands() -> None:
+    earlier = Work(1, "a", b"k", packed(Asked(num_cpus=3)), (("CPU", 3.0), ("memory", 1e9)), 2.0)
+    (offer,), _ = bodies_in(frame(Offer("1-1", ONE, (earlier,))), ENTRIES)
+    assert isinstance(offer, Offer)
+    assert [(work.requests()[0].cpu, work.seconds) for work in offer.works] == [(30_000, 2.0)]
+    assert (can_run(offer.works[0], cpus(3)), can_run(offer.works[0], cpus(2))) == (True, False)
