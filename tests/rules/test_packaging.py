@@ -21,7 +21,6 @@ def test_every_folder_with_modules_is_a_package() -> None:
     walked = os.walk(ROOT / PACKAGE, followlinks=True)
     folders = [Path(folder) for folder, _, names in walked if any(name.endswith(".py") for name in names)]
     assert sorted(".".join(folder.relative_to(ROOT).parts) for folder in folders) == packages()
-    assert project()["tool"]["setuptools"]["packages"]["find"] == {"include": [f"{PACKAGE}*"], "namespaces": False}
 
 
 def test_the_package_is_typed_and_licensed() -> None:
@@ -41,6 +40,29 @@ def test_the_version_stands_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\nversion:" not in (ROOT / "CITATION.cff").read_text()
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith(f"mpi-runtime {version}\n")
+
+
+RECIPES = {
+    "conda/recipe.yaml": {"msgspec": "msgspec-python"},
+    "spack/package.py": {name: f"py-{name}" for name in ("numpy", "msgspec", "cloudpickle", "pathspec", "tomli")},
+}
+"""Recipes with oldest versions, and how they call a package where that is not its own name."""
+
+
+@pytest.mark.parametrize("recipe", sorted(path.name for path in (ROOT / "packaging").glob("*/*")))
+def test_recipes_name_this_version(recipe: str) -> None:
+    (path,) = (ROOT / "packaging").glob(f"*/{recipe}")
+    version = importlib.import_module(PACKAGE).__version__
+    assert version in path.read_text()
+    assert not re.search(r"0\.\d+\.\d+-foss", path.name) or path.name.startswith(f"mpi-runtime-{version}-")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_recipes_ask_for_what_the_package_asks_for(recipe: str) -> None:
+    text = (ROOT / "packaging" / recipe).read_text()
+    for requirement in METADATA["dependencies"]:
+        name, oldest = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()  # type: ignore[union-attr]
+        assert re.search(rf"{RECIPES[recipe].get(name, name)}(@| >=){oldest.removesuffix('.0')}", text), name
 
 
 def test_console_scripts_exist() -> None:

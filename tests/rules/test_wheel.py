@@ -15,8 +15,8 @@ from tests.rules.house import PACKAGE, files, packages, project
 MAPPING: dict[str, str] = project()["tool"]["setuptools"]["package-dir"]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["of the checkout", "of a source distribution"])
+def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build from a copy of what git knows, so that the checkout stays clean and stray files do not help."""
     if missing := missing_build_tools():
         pytest.fail(missing) if IN_CI else pytest.skip(missing)
@@ -26,7 +26,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target, follow_symlinks=False)
     made = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(made), str(source)]
+    kinds = ["--wheel"] if request.param == "of the checkout" else []  # by default the wheel is built from an sdist
+    command = [sys.executable, "-m", "build", *kinds, "--no-isolation", "--outdir", str(made), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = made.glob("*.whl")

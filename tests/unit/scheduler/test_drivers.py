@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.protocol.effects import (
     Answer,
     Free,
@@ -353,6 +354,21 @@ def test_a_higher_limit_of_an_account_lets_waiting_calls_start() -> None:
         cluster.nothing()
         third = cluster.call(any_number)
         assert len({cluster.placed(second), cluster.placed(third)}) == 2
+
+
+def test_the_same_limit_of_an_account_again_wakes_nobody() -> None:
+    with Cluster().node(cpus=4) as cluster:
+        limited, open_ended = AccountSpec("some", limit=2), AccountSpec("any")
+        for account, stated_again in (
+            (limited, limited),
+            (open_ended, open_ended),
+            (limited, AccountSpec("some", limit=1)),
+        ):
+            cluster.call(cluster.spec("first", account=account))
+            cluster.state.freed = False
+            account_of(cluster.state, cluster.spec("again", account=stated_again), None)
+            assert not cluster.state.freed
+        cluster.forget()
 
 
 def test_nothing_is_left_of_an_actor_that_has_called_itself() -> None:

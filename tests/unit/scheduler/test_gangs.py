@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from mpi_runtime.scheduler.gangs.starting import part_id
+from mpi_runtime.scheduler.places.gang_places import room
 from mpi_runtime.scheduler.protocol import effects
+from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import Cancel, Free, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.events import IN, Call, CancelRequested, Label, Stored, Value, Where
 from mpi_runtime.scheduler.protocol.limits import GANG_IDLE_US, GANG_WAIT_US
 from mpi_runtime.scheduler.protocol.questions import Tasks
 from mpi_runtime.scheduler.protocol.rank_events import RankLost
+from mpi_runtime.scheduler.protocol.resources import pool_for
 from mpi_runtime.scheduler.protocol.window_questions import Glance
 from tests.builders import DRIVER, UNIT, Cluster
 
@@ -542,3 +545,11 @@ def test_an_actor_whose_constructor_raises_on_one_member_is_not_created() -> Non
         call = cluster.method(id)
         assert cluster.told(call).data == b"of rank 1"
         cluster.forget()
+
+
+def test_room_for_members_with_gpus_is_that_of_the_gpus_too() -> None:
+    pool = pool_for(Request(cpu=8 * UNIT, gpu=2 * UNIT))
+    assert room(Request(cpu=UNIT, gpu=UNIT), pool, 8) == 2
+    assert room(Request(cpu=UNIT, gpu=UNIT // 2), pool, 8) == 4
+    assert room(Request(cpu=3 * UNIT), pool, 8) == 2
+    assert room(Request(), pool, 8) == 8

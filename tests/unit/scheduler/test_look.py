@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from mpi_runtime.scheduler.answers.inspection import ROWS_MAX, RUNS_MAX
+from mpi_runtime.scheduler.answers.store_summary import store
 from mpi_runtime.scheduler.answers.summary import FUNCTIONS_MAX
 from mpi_runtime.scheduler.log.errors import KINDS_MAX
-from mpi_runtime.scheduler.protocol.events import Returned, Value
+from mpi_runtime.scheduler.protocol.events import OnDisk, Returned, Value
 from mpi_runtime.scheduler.protocol.questions import Question
 from mpi_runtime.scheduler.protocol.window_questions import (
     Errors,
@@ -113,3 +114,25 @@ def test_a_function_that_failed_is_seen_among_many_that_are_done() -> None:
 def test_a_question_that_cannot_be_answered() -> None:
     with Cluster().node() as cluster, pytest.raises(LookupError, match="no call of nobody waits"):
         cluster.scheduler.answer(Oldest("nobody"), cluster.now)
+
+
+def test_the_oldest_waiting_call_is_that_of_the_function_that_was_asked_for() -> None:
+    """Among calls that are ready, and among those whose arguments are not there."""
+    with Cluster().node(cpus=1) as cluster:
+        maker = cluster.submit(name="maker")
+        cluster.placed(maker)
+        behind = {name: cluster.submit(maker, name=name) for name in ("one", "two")}
+        ready = {name: cluster.submit(name=name, cpu=1) for name in ("three", "four")}
+        cluster.forget()
+        for name, id in (behind | ready).items():
+            found = cluster.scheduler.answer(Oldest(name), cluster.now)
+            assert (found.id, found.name) == (id.hex(), name)
+
+
+def test_values_on_disk_count_for_the_node_of_the_disk() -> None:
+    with Cluster().node().node() as cluster:
+        id = cluster.put(size=2_000_000, rank=1, offset=64)
+        cluster.state.objects[id].disk = OnDisk(1, 0, 2_000_000)
+        cluster.state.spilling.on_disk[1, 0] = id
+        rows = store(cluster.state)
+        assert [(row.objects, row.objects_on_disk, row.on_disk) for row in rows] == [(0, 0, 0), (1, 1, 2_000_000)]
