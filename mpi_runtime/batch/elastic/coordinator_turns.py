@@ -209,9 +209,11 @@ class Leading:
                 self.coordinator.returned(note.numbers, note.slices, note.is_begun)
                 continue
             other = self.coordinator.job_with(note.number)
-            if other not in ("", one.status.token):  # a job that was taken for dead has ended it after all
+            if other in ("", one.status.token):
+                self.coordinator.ended(note.number)
+            else:  # a job that was taken for dead has ended it after all, and that one runs it
+                self.coordinator.stopped(note.number)
                 self.write(Stop((note.number,)))
-            self.coordinator.ended(note.number)
             self.ended.append(note)
         return True
 
