@@ -12,9 +12,8 @@ import msgspec
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member_turns import GAP_S, in_words
-from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Returned, Status, Stop
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Returned, Status, Stop, pool_of
 from mpi_runtime.batch.elastic.watch import Watch
-from mpi_runtime.batch.file.model import pool_of
 from mpi_runtime.files.segments import bodies_in, frame
 
 SILENT_LOOKS = 10

@@ -18,8 +18,8 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.coordinator_turns import Leading, is_open, may_live
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, Belonging, take
-from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Status, Work
-from mpi_runtime.batch.file.model import Asked, Demand, pool_of
+from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Status, Work, pool_of
+from mpi_runtime.batch.file.model import Asked, Demand
 from mpi_runtime.batch.history.batch_history import Ended, History
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.files import claim

@@ -13,9 +13,20 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.coordinator_turns import is_open
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, can_run, share_on
+from mpi_runtime.batch.elastic.records import (
+    ENTRIES,
+    Closed,
+    Entry,
+    Offer,
+    Status,
+    Stop,
+    Work,
+    can_run,
+    pool_of,
+    share_on,
+)
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
-from mpi_runtime.batch.file.model import Asked, Demand, pool_of
+from mpi_runtime.batch.file.model import Asked, Demand
 from mpi_runtime.batch.history import requests
 from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.files import claim
