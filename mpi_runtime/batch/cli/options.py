@@ -70,7 +70,7 @@ def batch_parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("what is run")
     group.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
     group.add_argument("--retry-failed", action="store_true", help="run only failed commands and their followers")
-    help_only = "run this command or array alone, done or not; may be repeated"
+    help_only = "run this command, array or range (train.3-7) alone, done or not; may be repeated"
     group.add_argument("--only", action="append", metavar="COMMAND", help=help_only)
     help_from = "run this command or array and its followers again, done or not; may be repeated"
     group.add_argument("--from", dest="begin", action="append", metavar="COMMAND", help=help_from)

@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import Path
 
 from mpi_runtime.batch.file.entries import unknown
+from mpi_runtime.batch.file.selection import NAMES_MAX
 from mpi_runtime.batch.history import batch_history, submitted
-from mpi_runtime.batch.history.graph import NAMES_MAX
 from mpi_runtime.batch.history.outputs import open_output
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import document

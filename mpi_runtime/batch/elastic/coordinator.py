@@ -77,6 +77,8 @@ class Coordinator:
         """The serial numbers of the entries that count, by the numbers of commands."""
         self._serial = 0
         self._ended: set[int] = set()
+        self._stopped: set[int] = set()
+        """Commands that are ended where they run. They count there until that job gives them back, or is gone."""
         self._found: dict[str, int] = {}
         """The highest number of each command in the offers of earlier coordinators."""
         self._returned: set[tuple[int, str]] = set()
@@ -92,7 +94,7 @@ class Coordinator:
 
     def add(self, work: Work) -> None:
         """A command may start."""
-        if work.number in self._ended or work.number in self._queued:
+        if work.number in self._ended or work.number in self._stopped or work.number in self._queued:
             return
         asked = work.asked
         own = work.together, asked.group, asked.ranks, asked.ranks_per_node
@@ -140,7 +142,7 @@ class Coordinator:
             else:
                 self._found[work.name] = number
                 if other and other != number:
-                    self.ended(other)
+                    self.stopped(other)
         for number in [number for number in works if (number, offer.slice) in self._returned]:
             self._take_out(number)
             self.add(works.pop(number))
@@ -160,6 +162,18 @@ class Coordinator:
         self._ended.add(number)
         self._queued.pop(number, None)
         self._take_out(number)
+
+    def stopped(self, number: int) -> None:
+        """A command is not to run any more: the caller has it ended where it runs. What it holds is not free yet."""
+        self._stopped.add(number)
+        self._queued.pop(number, None)
+        slice = self._slice_of.get(number)
+        if slice is not None and not self._slices[slice].is_begun:
+            self._ask(slice)
+
+    def is_ending(self) -> bool:
+        """Whether a job may still run a command that is stopped."""
+        return not self._stopped.isdisjoint(self._slice_of)
 
     def returned(self, numbers: Iterable[int], slices: Iterable[str], is_begun: bool = False) -> None:
         """A job gives commands back that it has taken with these slices.
@@ -215,8 +229,9 @@ class Coordinator:
         return [*asked, *offers]
 
     def outstanding(self) -> dict[int, Work]:
-        """The commands that were offered and have not ended."""
-        return {number: work for one in self._slices.values() for number, work in one.works.items()}
+        """The commands that were offered, and have neither ended nor been stopped."""
+        works = {number: work for one in self._slices.values() for number, work in one.works.items()}
+        return {number: work for number, work in works.items() if number not in self._stopped}
 
     def waiting(self) -> list[Work]:
         """The commands that no job has been offered, in their order."""

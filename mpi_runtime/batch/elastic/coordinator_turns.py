@@ -12,9 +12,8 @@ import msgspec
 from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member_turns import GAP_S, in_words
-from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Returned, Status, Stop
+from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Returned, Status, Stop, pool_of
 from mpi_runtime.batch.elastic.watch import Watch
-from mpi_runtime.batch.file.model import pool_of
 from mpi_runtime.files.segments import bodies_in, frame
 
 SILENT_LOOKS = 10
@@ -209,9 +208,11 @@ class Leading:
                 self.coordinator.returned(note.numbers, note.slices, note.is_begun)
                 continue
             other = self.coordinator.job_with(note.number)
-            if other not in ("", one.status.token):  # a job that was taken for dead has ended it after all
+            if other in ("", one.status.token):
+                self.coordinator.ended(note.number)
+            else:  # a job that was taken for dead has ended it after all, and that one runs it
+                self.coordinator.stopped(note.number)
                 self.write(Stop((note.number,)))
-            self.coordinator.ended(note.number)
             self.ended.append(note)
         return True
 

@@ -6,7 +6,7 @@ A job takes a slice only when it has almost nothing left to start, so that the c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mpi_runtime.batch.elastic.records import Offer, Work, share_on
 from mpi_runtime.scheduler.protocol.resources import Pool
@@ -36,6 +36,8 @@ class Member:
         self.given_back: list[int] = []
         """Commands that it has given back, for when it becomes the coordinator."""
         self._stopped: set[int] = set()
+        self._settled: list[int] = []
+        """Stopped commands that this job has, and does not run: they count as its own until the coordinator knows."""
         self._elsewhere: set[int] = set()
         """Commands of this job that another has been offered since."""
         self._doubtful = ""
@@ -66,10 +68,12 @@ class Member:
         """The name of an offer was made, by this job or by another."""
         self._offers.remove(offer)
         if is_ours:
-            self.waiting.update({work.number: work for work in offer.works if work.number not in self._stopped})
+            works = {work.number: work for work in offer.works}
+            self.slices.update(dict.fromkeys(works, offer.slice))
+            self._settled += [number for number in works if number in self._stopped]
+            self.waiting.update({number: work for number, work in works.items() if number not in self._stopped})
             self._changed = True
             self._elsewhere.difference_update(self.waiting)
-            self.slices.update(dict.fromkeys(self.waiting, offer.slice))
 
     def start(self) -> list[Work]:
         """Take the commands that are to be started now."""
@@ -103,7 +107,11 @@ class Member:
         """A started command came too late to its turn here: it waits once more, unless it is for another job now."""
         work = self.started.get(number)
         self.ended(number)
-        if work is not None and number not in self._elsewhere and number not in self._stopped:
+        if work is None:
+            return
+        if number in self._stopped:
+            self._settled.append(number)
+        elif number not in self._elsewhere:
             self.waiting[number] = work
 
     def drop(self, numbers: Iterable[int]) -> list[int]:
@@ -111,10 +119,20 @@ class Member:
         left = [number for number in numbers if self.waiting.pop(number, None) is None]
         return [number for number in left if number in self.started]
 
-    def stop(self, numbers: Iterable[int]) -> list[int]:
+    def stop(self, numbers: Sequence[int]) -> list[int]:
         """Never start these commands, also those of offers that are not taken; return those that must be ended."""
         self._stopped.update(numbers)
+        self._settled += [number for number in self._stopped.intersection(numbers) if number in self.waiting]
         return self.drop(numbers)
+
+    def is_stopped(self, number: int) -> bool:
+        """Whether a command must not run: one that has been ended is given back, so that others get what it had."""
+        return number in self._stopped
+
+    def settled(self) -> list[int]:
+        """Take the stopped commands that this job does not run."""
+        found, self._settled = self._settled, []
+        return found
 
     def new_coordinator(self) -> None:
         """Forget offers that were not taken: the next coordinator takes them back."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 import msgspec
 
-from mpi_runtime.batch.file.model import Asked
+from mpi_runtime.batch.file.model import Asked, counted
 from mpi_runtime.scheduler.protocol.amounts import Request
-from mpi_runtime.scheduler.protocol.resources import Pool, fits, room
+from mpi_runtime.scheduler.protocol.resources import Pool, fits, pool_for, room
 
 EPOCH_BITS = 32
 """Numbers of commands: those of a later coordinator are higher. A command keeps its number if it is offered again."""
@@ -119,6 +120,11 @@ class Returned(msgspec.Struct, frozen=True):
     """Those with which the job had them. It may have been offered one of them again since."""
     is_begun: bool
     """Whether they had begun."""
+
+
+def pool_of(amounts: Mapping[str, float]) -> Pool:
+    """What a node has as the scheduler counts it; its `amounts` by name, as jobs state them on disk."""
+    return pool_for(counted(amounts))
 
 
 def share_on(work: Work, nodes: tuple[Pool, ...]) -> float:

@@ -10,7 +10,6 @@ import msgspec
 from mpi_runtime.batch.file.text import SHELL, fill
 from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
 from mpi_runtime.scheduler.protocol.limits import UNIT
-from mpi_runtime.scheduler.protocol.resources import Pool, pool_for
 
 SKIP, CONTINUE, STOP = ON_FAILURE = "skip", "continue", "stop"
 """What the failure of a command means for those after it."""
@@ -32,7 +31,7 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def request(self) -> Request:
         """Its amounts as the scheduler counts them."""
-        return _counted(self.amounts())
+        return counted(self.amounts())
 
     def in_words(self) -> str:
         """Its amounts, for people."""
@@ -42,12 +41,8 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
         return ", ".join(asked) or "nothing"
 
 
-def pool_of(amounts: Mapping[str, float]) -> Pool:
-    """What a node has as the scheduler counts it, from its amounts by name."""
-    return pool_for(_counted(amounts))
-
-
-def _counted(amounts: Mapping[str, float]) -> Request:
+def counted(amounts: Mapping[str, float]) -> Request:
+    """Amounts by the names that nodes have for them, as the scheduler counts them."""
     units = {name: round(amount * UNIT) for name, amount in amounts.items() if amount and name != "memory"}
     cpu, gpu = units.pop("CPU", 0), units.pop("GPU", 0)
     return Request(cpu, gpu, int(amounts.get("memory", 0)), custom_of(units))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
 from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.batch.file.parse import Group
+
+NAMES_MAX = 1000
+"""How many names are compared with one that is unknown."""
+_RANGE = re.compile(r"(.+[.-])(\d{1,9})-(\d{1,9})")
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -31,30 +37,56 @@ def select(
     Args:
         groups: of the batch.
         failed: commands that failed the last time.
-        only: names of commands and arrays that run alone, done or not.
-        begin: names of commands and arrays that run again with all their followers.
+        only: commands, arrays and ranges that run alone, done or not.
+        begin: those that run again with all their followers.
         is_retry: whether only failed commands and their followers run.
 
     Returns:
         The selection, and problems with the names.
     """
     members = {group.name: [command.name for command in group.commands] for group in groups}
-    members |= {command.name: [command.name] for group in groups for command in group.commands}
-    wrong = [unknown("command or array", name, [*members][:1000]) for name in (*only, *begin) if name not in members]
-    if wrong:
+    commands = {command.name for group in groups for command in group.commands}
+    members |= {name: [name] for name in commands}
+    found = {one: expanded([one], members.get, commands, members) for one in (*only, *begin)}
+    if wrong := [why for _, why in found.values() if why]:
         return Selection(), wrong
     again: set[str] = set()
     alone: set[str] | None = None
     if only:
-        alone = {name for one in only for name in members[one]}
+        alone = {name for one in only for name in found[one][0]}
         again |= alone
     if begin:
-        from_there = _with_followers(groups, {name for one in begin for name in members[one]})
+        from_there = _with_followers(groups, {name for one in begin for name in found[one][0]})
         again |= from_there
         alone = alone | from_there if alone is not None else None
     if is_retry:
         alone = (alone or set()) | _with_followers(groups, {name for name in failed if name in members})
     return Selection(frozenset(again), frozenset(alone) if alone is not None else None, is_retry), []
+
+
+def expanded(
+    asked: Sequence[str],
+    members_of: Callable[[str], Sequence[str] | None],
+    commands: Collection[str],
+    names: Iterable[str],
+) -> tuple[list[str], str]:
+    """The commands that names, arrays and ranges (`train.3-7`, `line-3-7`) mean, and what is wrong with them.
+
+    Of an array all in a range must be there. Lines have gaps: comments, and commands with a name.
+    """
+    found: dict[str, None] = {}
+    for name in asked:
+        members = members_of(name)
+        if members is None and (parts := _RANGE.fullmatch(name)):
+            last = min(int(parts[3]), int(parts[2]) + len(commands))  # further ones are unknown
+            wanted = [f"{parts[1]}{number}" for number in range(int(parts[2]), last + 1)]
+            found_here = [one for one in wanted if one in commands]
+            is_known = found_here and (parts[1].endswith("-") or len(found_here) == len(wanted))
+            members = found_here if is_known else None
+        if members is None:
+            return [], unknown("command or array", name, [*itertools.islice(names, NAMES_MAX)])
+        found |= dict.fromkeys(members)
+    return [*found], ""
 
 
 def _with_followers(groups: Sequence[Group], names: set[str]) -> set[str]:

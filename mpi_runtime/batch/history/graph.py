@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from mpi_runtime.batch.file.entries import Problem, unknown
 from mpi_runtime.batch.file.model import CONTINUE, STOP, Command
 from mpi_runtime.batch.file.parse import Group
+from mpi_runtime.batch.file.selection import NAMES_MAX
 
 WAITING, STARTED, DONE, FAILED, SKIPPED = "waiting", "started", "done", "failed", "skipped"
 
 WRONG_SHOWN = 3
 """How many unknown names are shown of an array whose commands come after different ones."""
-NAMES_MAX = 1000
-"""How many names are searched for the one that was meant."""
 
 
 class Graph:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 import mpi_runtime
+from mpi_runtime.batch.elastic.records import pool_of
 from mpi_runtime.batch.file.entries import Problem
-from mpi_runtime.batch.file.model import Command, Demand, pool_of
+from mpi_runtime.batch.file.model import Command, Demand
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.batch_history import Capacity
 from mpi_runtime.config import RESERVED_RESOURCES

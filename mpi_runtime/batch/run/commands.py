@@ -305,7 +305,6 @@ class Commands:
             if number and self.sharing is not None:
                 del self._given[name]
                 elsewhere.append(number)
-                self.sharing.ended(number)
             self.graph.cancelled(name)
         if elsewhere and self.sharing is not None:
             self.sharing.stop(tuple(elsewhere))

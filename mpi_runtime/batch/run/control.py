@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.file.entries import is_refused, unknown
+from mpi_runtime.batch.file import selection
+from mpi_runtime.batch.file.entries import is_refused
 from mpi_runtime.batch.file.parse import read_batch
-from mpi_runtime.batch.history.graph import NAMES_MAX, STARTED, WAITING, Graph, wrong_names
+from mpi_runtime.batch.history.graph import STARTED, WAITING, Graph, wrong_names
 from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.batch.run.capacity import infeasible_here
 from mpi_runtime.batch.run.commands import Commands
 
-_RANGE = re.compile(r"(.+[.-])(\d{1,9})-(\d{1,9})")
 CONTROLS = ("cancel", "pause", "resume")
 """What counts for later runs of the batch, until it is finished."""
 _DONE = {
@@ -80,21 +81,6 @@ def _counted(count: int) -> str:
     return f"{count} command{'' if count == 1 else 's'}"
 
 
-def expanded(graph: Graph, asked: tuple[str, ...]) -> tuple[list[str], str]:
-    """The commands that names, arrays and ranges (`train.3-7`, `line-3-7`) mean, and what is wrong with them.
-
-    Of an array all in a range must be there. Lines have gaps: comments, and commands with a name.
-    """
-    found: dict[str, None] = {}
-    for name in asked:
-        members = graph.members_of(name)
-        if members is None and (parts := _RANGE.fullmatch(name)):
-            last = min(int(parts[3]), int(parts[2]) + len(graph.commands))  # further ones are unknown
-            wanted = [f"{parts[1]}{number}" for number in range(int(parts[2]), last + 1)]
-            found_here = [one for one in wanted if one in graph.commands]
-            is_known = found_here and (parts[1].endswith("-") or len(found_here) == len(wanted))
-            members = found_here if is_known else None
-        if members is None:
-            return [], unknown("command or array", name, [*graph.outcomes][:NAMES_MAX])
-        found |= dict.fromkeys(members)
-    return [*found], ""
+def expanded(graph: Graph, asked: Sequence[str]) -> tuple[list[str], str]:
+    """The commands of a batch that names, arrays and ranges mean, and what is wrong with them."""
+    return selection.expanded(asked, graph.members_of, graph.commands, graph.outcomes)

@@ -136,10 +136,8 @@ class Sharing:
             self._journal.history.note(ended)
         for work in [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]:
             known = self._journal.history.ends.get(work.name)
-            if known is not None and known.result.is_success and known.number > work.number:
-                self.coordinator.ended(work.number)  # it has run with a later number
-            elif self._journal.history.controls.get(work.name) == "cancel":
-                self.coordinator.ended(work.number)
+            has_run = known is not None and known.result.is_success and known.number > work.number
+            if has_run or self._journal.history.controls.get(work.name) == "cancel":
                 self.stop((work.number,))
         works = [*self.coordinator.outstanding().values(), *self.coordinator.waiting()]
         return {work.name: work for work in works}
@@ -174,6 +172,7 @@ class Sharing:
         self.problem = self._leading.problem
         self._journal.published = self._leading.length
         self.problem = take(self._files, self._member) or self.problem
+        self._settle()
         overdue = self._member.overdue(boot_clock())
         self.coordinator.returned(overdue, map(self._member.slices.__getitem__, overdue))
         return [(work, checked_s + LEASE_S) for work in self._member.start()], self._ended()
@@ -181,14 +180,20 @@ class Sharing:
     def _ended(self) -> list[Ended]:
         ended, self._leading.ended = self._leading.ended, []
         self._member.stop([one.number for one in ended])  # the caller ends those that it has started
+        self._settle()
         return ended
 
     def stop(self, numbers: tuple[int, ...]) -> None:
-        """End these commands in all jobs."""
+        """End these commands in all jobs. What they have of what all jobs share is free when they have ended."""
         for number in numbers:
-            self.coordinator.withdraw(number)
+            self.coordinator.stopped(number)
         self._member.stop(numbers)  # the caller ends those that it has started
+        self._settle()
         self._leading.write(Stop(numbers))
+
+    def _settle(self) -> None:
+        for number in self._member.settled():
+            self.coordinator.ended(number)
 
     def others(self) -> list[Status]:
         """The other jobs that take part."""
@@ -208,10 +213,13 @@ class Sharing:
         return f"{works[0].name} needs {needs}, which no node of a job has that takes part", False
 
     def close(self, exit_code: int) -> None:
-        """Announce the end of the batch to the other jobs, and wait a little until they have read it."""
+        """Announce the end of the batch to the other jobs, and wait a little until they have read it.
+
+        What was stopped has ended then: another run may start at once.
+        """
         self._leading.write(Closed(exit_code))
         limit_s = time.monotonic() + CLOSING_S
-        while self.others() and time.monotonic() < limit_s:
+        while self.others() and (time.monotonic() < limit_s or self.coordinator.is_ending()):
             self._turned_s = 0.0
             self.turn(0.0)
             self._journal.turn()

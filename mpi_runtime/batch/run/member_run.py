@@ -92,8 +92,10 @@ class MemberRun:
                 for number, until_s in turn.start:
                     self._start(self._member.started[number], until_s + now_s)
                 self._give_back(self._member.overdue(boot_clock()))
+                self._give_back(self._member.settled())
                 self._write()
                 if turn.exit_code is not None:
+                    self._running.drain(self._handle)  # what was stopped, and has not ended yet
                     return self._leave(turn.exit_code)
                 if turn.is_orphaned and self._election is None and self._leave_s is None:
                     self._election = threading.Thread(target=self._elect, name="batch election", daemon=True)
@@ -195,8 +197,8 @@ class MemberRun:
         if isinstance(error, TaskCancelledError) or work is None or was_ended:
             if self._leave_s is None:  # else it is given back
                 self._member.ended(number)
-            if one.is_returned and work is not None:
-                self._give_back([number])
+            if work is not None and (one.is_returned or self._member.is_stopped(number)):
+                self._give_back([number], not one.is_returned)
             return
         if error is None and not event.outcome.result():
             self._member.not_begun(number)
@@ -210,10 +212,10 @@ class MemberRun:
             self._failed += 1
             self._say(f"failed: {one.name}: {result.ending()}")
 
-    def _give_back(self, numbers: list[int]) -> None:
-        """Let other jobs run what has not begun here."""
+    def _give_back(self, numbers: list[int], is_begun: bool = False) -> None:
+        """Let other jobs have commands, or what stopped ones had; `is_begun`: they have begun here."""
         self._member.given_back += numbers
-        self._journal.returned(numbers, self._member.slices, False)
+        self._journal.returned(numbers, self._member.slices, is_begun)
 
     def _write(self) -> str:
         """Write the journal; return why that is impossible."""

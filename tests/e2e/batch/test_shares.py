@@ -1,14 +1,17 @@
 """What all jobs of a batch share, commands that must not start twice, and inputs that appear late."""
 
+import contextlib
 import os
 import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mpi_runtime.batch.history.batch_history import used_by
 from tests import helpers
 from tests.e2e.batch.test_elastic import jobs
 from tests.e2e.cli.test_batch import run_batch, written
@@ -38,6 +41,70 @@ def test_jobs_together_have_no_more_of_a_batch_resource_than_there_is(tmp_path: 
     written(tmp_path / "more.txt", "true #batch batch_resources=a=1 resources=a=2\n")
     refused = run_batch("more.txt", cwd=tmp_path).expect(2)
     assert "more.txt:1:33: resources: it needs a 2, and all jobs together have 1" in refused.stderr
+
+
+SLOW_TO_END = (
+    "trap 'sleep 3; echo - >> began; exit 1' TERM; echo + >> began; while true; do sleep 0.1; done "
+    "#batch grace=9s name=slow num_cpus=4\n"
+)
+WHEN_BEGUN = "while [ ! -e began ]; do sleep 0.1; done"
+LIMITS = {
+    "batch_resources": ("batch_resources=l=1 resources=l=1", "resources=l=0", "resources=l=1,first=1"),
+    "group_limit": ("group=g group_limit=1", "group=other", "resources=first=1"),
+}
+"""What all commands have, what exempts one, and what another has that only the first job can run."""
+
+
+def one_at_a_time(limit: str) -> str:
+    """Two commands of which one runs at a time: first the one that has room in the second job alone."""
+    common, exempt, of_first = LIMITS[limit]
+    gate = f"{WHEN_BEGUN} #batch name=gate {exempt}\n"
+    return (
+        f"#batch {common}\n{SLOW_TO_END}{gate}echo + >> began; echo - >> began #batch name=next after=gate {of_first}\n"
+    )
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_a_cancelled_command_of_another_job_has_its_share_until_it_has_ended(tmp_path: Path, limit: str) -> None:
+    written(tmp_path / "jobs.txt", one_at_a_time(limit))
+    with two_jobs(tmp_path) as (first, second):
+        helpers.wait_until((tmp_path / "began").exists, 60)
+        assert "1 command cancelled" in run_batch("cancel", "jobs", "slow", cwd=tmp_path).expect(0).stdout
+        assert "2 of 3 done" in first.finish().expect(1).stderr
+        second.finish().expect(1)
+    assert (tmp_path / "began").read_text().split() == ["+", "-", "+", "-"]
+
+
+def test_a_share_is_free_when_the_job_is_killed_that_ends_a_cancelled_command(tmp_path: Path) -> None:
+    written(tmp_path / "jobs.txt", one_at_a_time("group_limit"))
+    with two_jobs(tmp_path) as (first, second):
+        helpers.wait_until((tmp_path / "began").exists, 60)
+        run_batch("cancel", "jobs", "slow", cwd=tmp_path).expect(0)
+        second.signal(signal.SIGKILL)
+        second.finish().expect(-9)
+        assert "2 of 3 done" in first.finish().expect(1).stderr
+
+
+def test_a_batch_that_a_failure_stops_ends_when_its_commands_in_other_jobs_have_ended(tmp_path: Path) -> None:
+    """So the same line can be run again at once."""
+    written(tmp_path / "jobs.txt", f"{SLOW_TO_END}{WHEN_BEGUN}; false\n")
+    with two_jobs(tmp_path, "--max-failures", "0") as (first, second):
+        first.finish().expect(1)
+        assert (tmp_path / "began").read_text().split() == ["+", "-"]
+        second.finish().expect(1)
+
+
+@contextlib.contextmanager
+def two_jobs(folder: Path, *words: str) -> Iterator[list[helpers.Program]]:
+    """The first has one CPU, and coordinates; the second has four."""
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt", "--join", *words]
+    with contextlib.ExitStack() as stack:
+        found = []
+        for cpus, resources in (("1", "first=1"), ("4", "")):
+            env = {"MPI_RUNTIME_NUM_CPUS": cpus, "MPI_RUNTIME_RESOURCES": resources}
+            found.append(stack.enter_context(helpers.start_command(command, cwd=folder, env=env)))
+            helpers.wait_until(lambda: used_by(str(folder / "batch-jobs")), 60)
+        yield found
 
 
 def test_a_command_that_must_not_start_twice_does_not_after_a_kill(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ import pytest
 
 from mpi_runtime import rl
 from mpi_runtime.batch.elastic.coordinator import Coordinator
-from mpi_runtime.batch.elastic.records import ENTRIES, Offer, can_run
-from mpi_runtime.batch.file.model import pool_of
+from mpi_runtime.batch.elastic.records import ENTRIES, Offer, can_run, pool_of
 from mpi_runtime.core.objects import first_version
 from mpi_runtime.files.segments import bodies_in
 from mpi_runtime.rl.checkpoints import read

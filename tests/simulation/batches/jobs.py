@@ -18,8 +18,8 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator
 from mpi_runtime.batch.elastic.coordinator_turns import Leading, is_open, may_live
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.elastic.member_turns import LEASE_S, Belonging, take
-from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Status, Work
-from mpi_runtime.batch.file.model import Asked, Demand, pool_of
+from mpi_runtime.batch.elastic.records import EPOCH_BITS, Closed, Status, Work, pool_of
+from mpi_runtime.batch.file.model import Asked, Demand
 from mpi_runtime.batch.history.batch_history import Ended, History
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.files import claim
@@ -442,13 +442,16 @@ class Job(Process):
 
     def _note_all(self, leading: Leading, history: History) -> None:
         for ended in leading.ended:
-            for number in self.member.stop([ended.number]):
+            for number in [*self.member.stop([ended.number]), *self.member.settled()]:
                 self.cancel(number)
+                leading.coordinator.ended(number)
             history.note(ended)
         leading.ended.clear()
 
     def take_and_start(self, checked_s: float, coordinator: Coordinator) -> None:
         take(self.files, self.member)
+        for number in self.member.settled():
+            coordinator.ended(number)
         overdue = self.member.overdue(self.world.now)
         coordinator.returned(overdue, map(self.member.slices.__getitem__, overdue))
         self.start([(work.number, checked_s + LEASE_S) for work in self.member.start()])
@@ -476,9 +479,11 @@ class Job(Process):
             is_writable = self.flush()
             turn = belonging.turn(self.status(False), is_writable)
             for number in turn.end:
-                self.cancel(number)
-            if overdue := self.member.overdue(self.world.now):
-                self.give_back(overdue, False)
+                is_begun = self.cancel(number)
+                if self.member.is_stopped(number):
+                    self.give_back([number], is_begun)
+            if left := [*self.member.overdue(self.world.now), *self.member.settled()]:
+                self.give_back(left, False)
             self.start(turn.start)
             if turn.exit_code is not None:
                 self.leave()

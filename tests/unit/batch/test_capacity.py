@@ -1,6 +1,7 @@
 """Which commands no node of a job can ever run."""
 
-from mpi_runtime.batch.file.model import Command, pool_of
+from mpi_runtime.batch.elastic.records import pool_of
+from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import LINES, read_batch
 from mpi_runtime.batch.run.capacity import beyond, cannot_run
 from mpi_runtime.slurm.bounds import Bounds

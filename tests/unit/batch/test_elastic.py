@@ -13,9 +13,20 @@ from mpi_runtime.batch.elastic.coordinator import Coordinator, TakeBack
 from mpi_runtime.batch.elastic.coordinator_turns import is_open
 from mpi_runtime.batch.elastic.files import JobFiles
 from mpi_runtime.batch.elastic.member import Member
-from mpi_runtime.batch.elastic.records import ENTRIES, Closed, Entry, Offer, Status, Stop, Work, can_run, share_on
+from mpi_runtime.batch.elastic.records import (
+    ENTRIES,
+    Closed,
+    Entry,
+    Offer,
+    Status,
+    Stop,
+    Work,
+    can_run,
+    pool_of,
+    share_on,
+)
 from mpi_runtime.batch.elastic.watch import LOOKS, QUICK_S, Watch
-from mpi_runtime.batch.file.model import Asked, Demand, pool_of
+from mpi_runtime.batch.file.model import Asked, Demand
 from mpi_runtime.batch.history import requests
 from mpi_runtime.batch.history.requests import Answer, Request
 from mpi_runtime.files import claim
@@ -316,3 +327,47 @@ def test_offers_of_an_earlier_version_are_read_with_the_amounts_of_their_command
     assert isinstance(offer, Offer)
     assert [(work.requests()[0].cpu, work.seconds) for work in offer.works] == [(30_000, 2.0)]
     assert (can_run(offer.works[0], cpus(3)), can_run(offer.works[0], cpus(2))) == (True, False)
+
+
+def test_a_stopped_command_holds_its_share_until_its_job_has_ended_it_or_is_gone() -> None:
+    licensed = packed(Asked(shares={"licence": 1.0}, batch_resources={"licence": 1.0}))
+    for how in ("not begun", "given back", "ended", "gone"):
+        coordinator = Coordinator(1)
+        coordinator.joined("a", cpus(1), None)
+        for number in (1, 2, 3):
+            coordinator.add(Work(number, f"w{number}", b"", licensed))
+        (offer,) = offers(coordinator)
+        coordinator.joined("b", cpus(8), None)
+        coordinator.stopped(3)
+        coordinator.stopped(1)
+        assert coordinator.orders(0.0) == [TakeBack(offer.slice)], "perhaps its job has not begun it"
+        assert coordinator.is_ending()
+        coordinator.took_back(offer.slice, how == "not begun")
+        found = offers(coordinator)
+        assert bool(found) == (how == "not begun")
+        if how == "given back":
+            coordinator.returned([1], [offer.slice], True)
+        elif how == "ended":
+            coordinator.ended(1)
+        elif how == "gone":
+            coordinator.lost("a")
+        found = found or offers(coordinator)
+        assert [work.number for one in found for work in one.works] == [2], how
+        coordinator.ended(2)
+        assert (coordinator.is_ending(), coordinator.outstanding(), coordinator.waiting()) == (False, {}, [])
+
+
+def test_a_job_reports_the_stopped_commands_that_it_does_not_start() -> None:
+    works = tuple(Work(number, f"w{number}", b"") for number in range(1, 5))
+    member = Member("own", cpus(1))
+    member.stop([1])
+    member.offered(Offer("1-1", "own", works))
+    member.took(Offer("1-1", "own", works), True)
+    assert member.settled() == [1]
+    assert [work.number for work in member.start()] == [2]
+    member.started.update({3: member.waiting.pop(3)})
+    assert member.stop([2, 3, 4]) == [2, 3], "the caller ends these, and gives them back"
+    assert member.settled() == [4]
+    member.not_begun(3)
+    assert (member.settled(), member.settled()) == ([3], [])
+    assert {number: member.slices[number] for number in (1, 3, 4)} == dict.fromkeys((1, 3, 4), "1-1")

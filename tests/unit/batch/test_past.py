@@ -182,6 +182,8 @@ GROUPS = [group("a", count=2), group("b", "a"), group("c", "a.1", count=1), grou
         ([], [], [], True, "", ""),
         (["e"], ["b"], [], True, "b", "b e"),
         ([], ["e"], ["d"], False, "d e", "d e"),
+        ([], ["a.0-1"], [], False, "a.0 a.1", "a.0 a.1"),
+        ([], [], ["a.1-1", "d"], False, "a.1 b c.0 d", None),
     ],
 )
 def test_names_mean_commands_arrays_and_what_comes_after(
@@ -194,9 +196,10 @@ def test_names_mean_commands_arrays_and_what_comes_after(
 
 
 def test_names_that_nothing_has_are_said() -> None:
-    _, wrong = select(GROUPS, [], ["aa"], ["f"], False)
+    _, wrong = select(GROUPS, [], ["aa", "a.0-2"], ["f"], False)
     assert [message.split(";")[0] for message in wrong] == [
         "there is no command or array 'aa'",
+        "there is no command or array 'a.0-2'",
         "there is no command or array 'f'",
     ]
 
