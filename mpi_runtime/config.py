@@ -97,6 +97,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     waiting_line_s: float = 60.0
     """Seconds without progress in `get` or `wait` after which the driver logs what it waits for, then twice as many,
     and so on; 0: never."""
+    reconnect_s: float = 600.0
+    """Seconds for which a program that is connected to a session on another host may be cut off from it. Then what
+    belongs to it ends."""
     ignore_unhandled_errors: bool = False
     """Do not log errors of calls whose values no process has read. Default: the variable
     `MPI_RUNTIME_IGNORE_UNHANDLED_ERRORS`."""
@@ -362,6 +365,7 @@ def _check(config: Config) -> None:
             raise ValueError(f"{name} must be a path, and no path has a zero byte: {getattr(config, name)!r}")
     for name in (
         *("journal_sync_s", "requeue_before_s", "drain_s", "waiting_line_s", "start_timeout_s", "heartbeat_timeout_s"),
+        "reconnect_s",
         *("memory_usage_threshold", "report_every_s"),
     ):
         check_number(name, getattr(config, name))

@@ -46,6 +46,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def session(words: Sequence[str]) -> int:
     """Run a verb below `session`, and return the exit code."""
+    if words and words[0] == "pipe":
+        from mpi_runtime.core.lines.pipe import pipe  # not at the top: people do not use it
+
+        return pipe(words[1:])
     if words and words[0] in _LATER:
         raise LaunchError(f"there is no `session {words[0]}` yet: {_LATER[words[0]]}")
     options, rest = session_parser().parse_known_args(words)

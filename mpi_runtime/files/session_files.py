@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import secrets
+import sys
 import time
 from pathlib import Path
 
@@ -47,6 +48,10 @@ class Session(msgspec.Struct, kw_only=True):
     """When the session began, in seconds since 1970."""
     is_open: bool = False
     """Whether programs can connect."""
+    python: str = ""
+    """The path of its Python, by which programs on other hosts reach it."""
+    step_of: str = ""
+    """The job of Slurm in which `srun` reaches its host; empty: none."""
 
 
 def check_name(name: str) -> str:
@@ -106,6 +111,7 @@ def opened(path: Path, session: Session) -> None:
         OSError: it cannot be written.
     """
     session.pid, session.started = os.getpid(), claim.state_and_start(os.getpid())[1]
+    session.python, session.step_of = sys.executable, dict(configuration.batch_job_variables()).get("SLURM_JOB_ID", "")
     session.is_open = True
     with beside(path) as spare, open(private.create_file(spare), "wb") as file:
         file.write(msgspec.json.encode(session))

@@ -50,8 +50,9 @@ while :; do
 done
 host="${{1##*@}}"
 shift
+exec 3<&0  # a command in the background would have none
 nsenter --target "$(cat {place}/"$host".pid)" {enter} -- \\
-    env -i HOME=/ PATH=/usr/local/bin:/usr/bin:/bin {mark}="${mark}" sh -c "$*" <&0 &
+    env -i HOME=/ PATH=/usr/local/bin:/usr/bin:/bin {mark}="${mark}" sh -c "$*" <&3 3<&- &
 trap 'kill $!' TERM INT HUP
 wait $!
 code=$?

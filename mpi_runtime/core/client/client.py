@@ -30,6 +30,7 @@ from mpi_runtime.core.transport.unsent_frame import Draft
 from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 if TYPE_CHECKING:
+    from mpi_runtime.core.client.far_arena import FarArena
     from mpi_runtime.gpu.device import Device
 
 
@@ -85,7 +86,7 @@ class Client:
     def __init__(
         self,
         end: socket.socket,
-        arena: ClientArena,
+        arena: ClientArena | FarArena,
         regions: dict[int, int],
         inline_bytes_max: int,
         *,
@@ -100,7 +101,7 @@ class Client:
 
         Args:
             end: our end of the socketpair to the rank process; blocking.
-            arena: the arena of this host.
+            arena: the arena of this host; or that of the host of rank 0, which is another one.
             regions: by rank of this host, the index of its region of the arena.
             inline_bytes_max: values up to this size are sent in messages.
             inherited: settings that calls made here inherit.
@@ -111,8 +112,8 @@ class Client:
             executing: the parts of an executor; None: this is the driver.
         """
         self._arena = arena
-        self.store_bytes = arena.layout.capacity
-        """Bytes of shared memory for values on this host."""
+        self.store_bytes = arena.capacity
+        """Bytes of shared memory for values on the host of the rank."""
         self.number = 0
         """The number of a driver that has connected to a session."""
         self.has_ended = False

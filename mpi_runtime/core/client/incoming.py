@@ -12,7 +12,7 @@ from typing import Any
 from mpi_runtime.core.client.executor_feed import ALL, Feed
 from mpi_runtime.core.client.outgoing import Outgoing
 from mpi_runtime.core.client.references import References, is_error
-from mpi_runtime.core.transport.messages import Ahead, Allocated, Exit, ForCalls, GiveBack
+from mpi_runtime.core.transport.messages import Ahead, Allocated, Exit, ForCalls, GiveBack, Part
 from mpi_runtime.scheduler.protocol.effects import Answer, Demand, Entry, Forget, Item, Ready, SaveRequested
 from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, Consumed, Spec
 
@@ -105,7 +105,7 @@ class Arrivals:
         references: References,
         items: ReceivedItems,
         feed: Feed,
-        answered: Callable[[Allocated | Answer | Ahead | GiveBack], None],
+        answered: Callable[[Allocated | Answer | Ahead | GiveBack | Part], None],
         forget: Callable[[Forget], None],
     ) -> None:
         """Sort messages into these parts.
@@ -157,7 +157,7 @@ class Arrivals:
                 self._feed.demanded(message)
             elif kind is Forget:
                 self._forget(message)
-            elif kind is Ahead or kind is GiveBack:
+            elif kind is Ahead or kind is GiveBack or kind is Part:
                 self._answered(message)
             elif kind is ForCalls:  # values in this frame are for calls only: other references may be stale by now
                 is_for_calls = True

@@ -8,7 +8,16 @@ from collections.abc import Callable
 from mpi_runtime.core.client.connection import Line
 from mpi_runtime.core.client.outbox import Outbox
 from mpi_runtime.core.client.spare_extents import Spares
-from mpi_runtime.core.transport.messages import Abandon, Ahead, Allocate, Allocated, GiveBack
+from mpi_runtime.core.transport.messages import (
+    Abandon,
+    Ahead,
+    Allocate,
+    Allocated,
+    GiveBack,
+    Part,
+    ReadPart,
+    WritePart,
+)
 from mpi_runtime.scheduler.protocol.effects import Answer
 from mpi_runtime.scheduler.protocol.events import Query
 from mpi_runtime.scheduler.protocol.questions import A, ClientQuestion, NodeOfRank, Question, decoded
@@ -25,14 +34,14 @@ class Replies:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self.arrived: dict[int, Allocated | Answer] = {}
+        self.arrived: dict[int, Allocated | Answer | Part] = {}
         self.unwanted: set[int] = set()
         """Questions that no thread waits for, with answers still to arrive."""
         self.spares = Spares()
         self.rank = 0
         """The rank that owns the memory of the spare extents."""
 
-    def came(self, reply: Allocated | Answer | Ahead | GiveBack) -> None:
+    def came(self, reply: Allocated | Answer | Ahead | GiveBack | Part) -> None:
         """Note an answer, or news of memory."""
         if isinstance(reply, Ahead):
             self.rank = reply.rank
@@ -50,7 +59,7 @@ class Replies:
         if number in self.arrived:
             self._refuse(self.arrived.pop(number))
 
-    def _refuse(self, reply: Allocated | Answer) -> None:
+    def _refuse(self, reply: Allocated | Answer | Part) -> None:
         self.unwanted.discard(reply.request)
         if isinstance(reply, Allocated) and reply.offset >= 0:
             self._abandon([reply.offset])
@@ -110,7 +119,21 @@ class Questions:
         assert isinstance(reply, Answer)
         return reply.data
 
-    def _reply(self, number: int, ask: Callable[[], None] = lambda: None) -> Allocated | Answer:
+    def ask_for_part(self, asked: ReadPart | WritePart) -> None:
+        """Ask the attendant of this driver, which is on another host, to move a part of a value."""
+        self._line.outbox.send_local(asked)
+
+    def part(self, number: int) -> Part:
+        """Wait for the answer to the request with this number, and return it."""
+        reply = self._reply(number)
+        assert isinstance(reply, Part)
+        return reply
+
+    def forget(self, number: int) -> None:
+        """Drop the answer to this request, now or on arrival."""
+        self._replies.refuse(number)
+
+    def _reply(self, number: int, ask: Callable[[], None] = lambda: None) -> Allocated | Answer | Part:
         here = self._replies.arrived
         try:
             ask()

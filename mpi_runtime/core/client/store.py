@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpi_runtime import errors
 from mpi_runtime.core.client.outbox import Outbox
@@ -17,6 +17,9 @@ from mpi_runtime.errors import remote as remote_errors
 from mpi_runtime.scheduler.protocol.effects import Entry, Ready, ReadyError, ReadyFailed, ReadyStored
 from mpi_runtime.scheduler.protocol.events import ErrorRead, JournalFailed, Kept, Stored, Value
 
+if TYPE_CHECKING:
+    from mpi_runtime.core.client.far_arena import FarArena, FarValue
+
 
 class Store:
     """The object store, as one client uses it."""
@@ -25,7 +28,7 @@ class Store:
         self,
         outbox: Outbox,
         questions: Questions,
-        arena: ClientArena,
+        arena: ClientArena | FarArena,
         regions: dict[int, int],
         inline_bytes_max: int,
         journal: str,
@@ -132,7 +135,7 @@ class Store:
             if value.stored is not None:
                 self._outbox.send_local(Abandon(value.stored.offset))
 
-    def look_at(self, id: bytes) -> tuple[Entry | None, memoryview | None]:
+    def look_at(self, id: bytes) -> tuple[Entry | None, memoryview | FarValue | None]:
         """Return the value of an object as it arrived, or None; and its bytes, if they are in the arena.
 
         As long as these are referenced, they stay in place.
@@ -143,14 +146,14 @@ class Store:
 
     def load(self, entry: Entry, read: Callable[..., object] = pickle.loads) -> Any:
         """Return the value of an argument. See `load_seen`."""
-        data = None
+        data: memoryview | FarValue | None = None
         if isinstance(entry, ReadyStored):
             with self._outbox.interrupts:
                 self._outbox.view(entry.id)
                 data = self._view(entry)
         return self.load_seen(entry, data, read)
 
-    def load_seen(self, entry: Entry, data: memoryview | None, read: Callable[..., object]) -> object:
+    def load_seen(self, entry: Entry, data: memoryview | FarValue | None, read: Callable[..., object]) -> object:
         """Return a value that has arrived, given its bytes if they are in the arena. `read`: see `serialize.loads`.
 
         Raises:
@@ -160,6 +163,8 @@ class Store:
             return serialize.loads(entry.data, read)
         if isinstance(entry, ReadyStored):
             assert data is not None
+            if type(data) is not memoryview:
+                data = data.read()
             if entry.is_error:
                 self._outbox.add(ErrorRead([entry.id]))
                 try:
@@ -175,11 +180,13 @@ class Store:
         self._outbox.add(ErrorRead([entry.id]))
         raise errors.from_code(entry.code, entry.message)
 
-    def _view(self, entry: ReadyStored) -> memoryview:
+    def _view(self, entry: ReadyStored) -> memoryview | FarValue:
         """Return the bytes of an object in the arena or, if that is full, on disk. The caller has counted the view."""
         id, drop = entry.id, self._outbox.drop_view
         if not entry.file:
             return self._arena.read(self._regions[entry.rank], entry.offset, entry.size, lambda: drop(id))
+        if not isinstance(self._arena, ClientArena):
+            return self._arena.read_file(entry.file, entry.offset, entry.size, lambda: drop(id))
         from mpi_runtime.core.objects.spill_file import mapped  # not at the top: few jobs need it
 
         try:

@@ -1,7 +1,7 @@
 """Connecting to a session: finds it by its address, and makes this program one of its drivers.
 
 A session is near if its door is on this host, in the network namespace of this program. The memory for values is
-shared then: the head sends its descriptor. Programs on other hosts cannot connect yet.
+shared then: the head sends its descriptor. One on another host is reached by ssh or srun (`far.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -38,8 +38,12 @@ from mpi_runtime.files import session_files
 from mpi_runtime.scheduler.protocol.events import Released
 from mpi_runtime.show import log
 
+if TYPE_CHECKING:
+    from mpi_runtime.core.client.far_arena import FarArena
+
 OF_CONNECTION = (
     *("namespace", "log_to_driver", "start_timeout_s", "quiet", "waiting_line_s", "ignore_unhandled_errors"),
+    "reconnect_s",
 )
 """The arguments of `init()` that a program may state although the session runs already."""
 _START = "start one with `mpi-runtime session start`"
@@ -50,7 +54,13 @@ class Found(NamedTuple):
 
     path: Path
     session: session_files.Session
-    end: socket.socket
+    end: socket.socket | None
+    """None: the session is on another host, and was not dialled."""
+
+    def close(self) -> None:
+        """Do not connect."""
+        if self.end is not None:
+            self.end.close()
 
 
 def check_arguments(arguments: Mapping[str, object]) -> None:
@@ -118,10 +128,15 @@ def _only() -> Found | None:
     if len(found) == 1:
         return found[0]
     for one in found:
-        one.end.close()
+        one.close()
+    if not found:
+        found = [Found(path, session, None) for path, session in known if _is_far(session)]
+        if len(found) == 1 and detect(configuration.environment()).size == 1:
+            return found[0]
     if found:
         names = "".join(f"\n  init('session:{one.session.name}')  {_in_words(one.session)}" for one in found)
-        raise ConnectionError(f"init('auto'): {len(found)} sessions of this user run on this host; name one:{names}")
+        here = "" if found[0].end is None else " on this host"
+        raise ConnectionError(f"init('auto'): {len(found)} sessions of this user run{here}; name one:{names}")
     if detect(configuration.environment()).size != 1:
         return None  # the launcher has started ranks for this program, which are its cluster
     raise ConnectionError(f"init('auto'): no session of this user runs on this host; {_START}.{_elsewhere(known)}")
@@ -134,7 +149,9 @@ def _named(name: str) -> Found:
         raise ValueError(f"init('session:{name}'): {error}") from None
     found = [one for path, session in known if (one := _reached(path, session)) is not None]
     for one in found[1:]:
-        one.end.close()
+        one.close()
+    if not found:
+        found = [Found(path, session, None) for path, session in known if _is_far(session)]
     if found:
         return found[0]
     where = f"init('session:{name}'): "
@@ -142,6 +159,11 @@ def _named(name: str) -> Found:
         others = session_files.all_of()
         raise ConnectionError(f"{where}there is no session of this name; {_START} --name {name}.{_elsewhere(others)}")
     raise ConnectionError(f"{where}{'; '.join(_why_not(session) for _, session in known)}.")
+
+
+def _is_far(session: session_files.Session) -> bool:
+    """Whether a session is to be dialled."""
+    return session.is_open and session.host != os.uname().nodename
 
 
 def _reached(path: Path, session: session_files.Session) -> Found | None:
@@ -162,13 +184,10 @@ def _why_not(session: session_files.Session) -> str:
     here = os.uname().nodename
     if session_files.is_dead(session):
         return f"the session was killed; `mpi-runtime session start --name {session.name}` starts it again"
-    if session.host != here:
-        return (
-            f"the session runs on {session.host}, and this program on {here}. Programs on other hosts cannot connect "
-            f"yet: start this one there, under Slurm with `srun --jobid=ID --overlap -N 1 -n 1 -w {session.host}`"
-        )
     if not session.is_open:
         return f"the session is still starting: {session_files.LOG_WORDS.format(session.name)}"
+    if session.host != here:
+        return f"the session runs on {session.host}, and this program on {here}: init('session:{session.name}')"
     return "the session has no door here: it runs in another container or network namespace of this host"
 
 
@@ -178,7 +197,8 @@ def _elsewhere(known: list[tuple[Path, session_files.Session]]) -> str:
 
 
 def _in_words(session: session_files.Session) -> str:
-    return f"since {time.strftime('%d %b %H:%M', time.localtime(session.begun_s))}, pid {session.pid}"
+    where = f"on {session.host}, " if _is_far(session) else ""
+    return f"{where}since {time.strftime('%d %b %H:%M', time.localtime(session.begun_s))}, pid {session.pid}"
 
 
 class Connection:
@@ -196,21 +216,35 @@ class Connection:
         self.config = config
         self.name = found.session.name
         self._log = session_files.log_of(found.path)
-        self._socket = found.end
         self._arena = -1
+        if found.end is not None:
+            self._socket = found.end
+        else:
+            from mpi_runtime.core.driver import far  # not at the top: near drivers do not need it
+
+            self._socket = far.dialled(found.path, found.session, config)
         try:
-            welcome = self._introduce(found.session.secret)
+            # A line leads to the session already: its secret crosses no network.
+            welcome = self._introduce(found.session.secret if found.end is not None else "")
             if welcome.problem:
                 raise ConnectionError(welcome.problem)
         except BaseException:
             self._close()
             raise
+        arena: ClientArena | FarArena
+        far_arena = None
+        if self._arena >= 0:
+            arena = ClientArena(self._arena)
+        else:
+            from mpi_runtime.core.client.far_arena import FarArena  # not at the top, as above
+
+            arena = far_arena = FarArena(welcome.store_bytes)
         number = welcome.driver
         namespace = config.namespace or os.urandom(16).hex()
         inherited = Inherited(namespace, mark(number, _home(namespace)))
         self.client = Client(
             self._socket,
-            ClientArena(self._arena),
+            arena,
             welcome.regions,
             welcome.inline_bytes_max,
             inherited=inherited,
@@ -219,6 +253,8 @@ class Connection:
             why_lost=self._why_lost,
         )
         self.client.number = number
+        if far_arena is not None:
+            far_arena.attach(self.client.questions)
 
     def _introduce(self, secret: str) -> Welcome:
         """Send the `Hello`, and return the answer."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.client.client import Executing
     from mpi_runtime.core.client.scope import Inherited, Scope
     from mpi_runtime.core.driver.near import Connection
+    from mpi_runtime.core.lines.arrivals import Attendants
 
 _LOOK_S = 0.3
 """Seconds between checks whether actors have saved their states."""
@@ -93,6 +94,11 @@ class Session:
             executing=executing,
         )
         head.listen()
+        self.attendants: Attendants | None = None
+        if secret:
+            from mpi_runtime.core.lines.arrivals import Attendants  # not at the top: few jobs are sessions
+
+            self.attendants = Attendants(secret)
         self.reporter: Reporter | None = None
         if config.report or config.metrics:
             from mpi_runtime.core.driver.report import Reporter  # not at the top: most jobs have no report
@@ -154,6 +160,8 @@ class Session:
         self.head.stop_listening()
         with contextlib.suppress(OSError):  # the program has closed all descriptors
             os.close(self._arena)
+        if self.attendants is not None:
+            self.attendants.end()
         if not self.head.is_reusable:
             self.head.end()
         return is_confirmed
@@ -206,7 +214,7 @@ def _connected(config: Config, address: str, variable: str, arguments: Mapping[s
     try:
         near.check_arguments(arguments)
     except BaseException:
-        found.end.close()
+        found.close()
         raise
     _session = connection = near.Connection(found, config)
     current.set_client(connection.client)

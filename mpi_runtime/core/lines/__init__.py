@@ -27,4 +27,13 @@ A dial costs what `ssh HOST python -c pass` costs, and the import of the command
 processes that read and write than on the host of the session.
 
 - `numbered.py`: frames of a line, counted, kept and repeated; no input or output
+- `end.py`: one end of a line: its streams, its frames, signs of life
+- `dialler.py`: the process beside the driver
+- `dial.py`: one attempt of it to reach the session
+- `commands.py`: the commands of ssh and srun, and what their failures mean
+- `output.py`: what calls print, on the driver's own standard output and error
+- `pipe.py`: the verb `session pipe`
+- `arrivals.py`: lines that arrive in the keeper, and whose they are
+- `attendant.py`: serves one driver, in the keeper
+- `parts.py`: reads and writes large values for a driver that does not share the memory
 """

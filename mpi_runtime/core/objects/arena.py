@@ -292,6 +292,11 @@ class ClientArena:
         self._pinned: PinnedExtents | None = None
         _client_arenas.add(self)
 
+    @property
+    def capacity(self) -> int:
+        """The largest total of all objects of the host, in bytes."""
+        return self.layout.capacity
+
     def write(self, region: int, offset: int, size: int, parts: Iterable[tuple[int, Buffer]]) -> None:
         """Copy buffers into an extent.
 

@@ -66,6 +66,39 @@ class Recorded(Struct, array_like=True, tag=24, gc=False):
     client: Number = 0
 
 
+# Client of a driver on another host to its attendant.
+
+
+class ReadPart(Struct, array_like=True, tag=77, gc=False):
+    """Ask for a part of a large value, which this client keeps in its place meanwhile."""
+
+    request: Number
+    region: Number
+    offset: Number
+    """In the region, or in the file."""
+    size: Annotated[int, Meta(ge=0, le=1 << 20)]
+    file: str = ""
+    """The spill file that has it; empty: it is in the arena."""
+
+
+class WritePart(Struct, array_like=True, tag=78, gc=False):
+    """Write a part of a large value into an extent that was allocated for it."""
+
+    request: Number
+    region: Number
+    offset: Number
+    data: bytes
+
+
+class Part(Struct, array_like=True, tag=39, gc=False):
+    """The answer to both."""
+
+    request: int
+    data: bytes = b""
+    problem: str = ""
+    """Why there is none; empty: there is."""
+
+
 # Node agent to a client of its own rank.
 
 
@@ -116,6 +149,8 @@ class Welcome(Struct):
     """The number of a driver that has connected to a session."""
     inline_bytes_max: Number = 0
     """For such a driver: see `Config`."""
+    store_bytes: Number = 0
+    """For such a driver on another host: the bytes of shared memory for values on the host of rank 0."""
 
 
 # Worker to head.
@@ -279,7 +314,8 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
 
 
 ToAgent = Allocate | Drained | Shutdown | Abandon | Recorded
-ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls
+ToAttendant = ToAgent | ReadPart | WritePart
+ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls | Part
 WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes | Measured | StackRead | Recorded
 ForAgent = GangBytes | PauseLogs | Measure | StackWanted
 """What the head sends the agent of any rank, its own included, besides effects."""

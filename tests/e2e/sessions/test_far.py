@@ -1,0 +1,337 @@
+"""Programs on another host than their session: what they can do, lines that break, and what is left of them.
+
+The host is this one under another name. Programs see a copy of the session file, with another secret, so that they do
+not find the door of the session. `ssh` is a script that runs its command here, behind two processes that copy
+its streams, as a real one does. `tests/e2e/hosts/test_sessions.py` and `tests/slurm/test_sessions.py` have real hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.sessions.started import CONNECT, drivers_left, log, said, session
+from tests.helpers import Program, start_program, wait_until
+
+SSH = """#!/bin/sh
+while :; do
+    case "$1" in
+        -o) shift 2 ;;
+        -*) shift ;;
+        *) break ;;
+    esac
+done
+shift
+[ ! -e {place}/unreachable ] || {{ echo "ssh: connect to host: No route to host" >&2; exit 255; }}
+echo $$ >> {place}/lines
+echo "Welcome to this host!"
+cat | sh -c "$(echo "$*" | sed s,/seen/,/real/,)" | cat
+"""
+
+
+class Far:
+    """A session that seems to be on another host."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.real, self.seen = place / "real", place / "seen"
+        (place / "bin").mkdir()
+        ssh = place / "bin" / "ssh"
+        ssh.write_text(SSH.format(place=place))
+        ssh.chmod(0o755)
+
+    def show(self, **fields: str) -> None:
+        """Show programs the session file with these fields."""
+        (found,) = self.real.glob("mpi_runtime/sessions/*/*.json")
+        path = self.seen / found.relative_to(self.real)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(0o600)
+        path.write_text(json.dumps({**json.loads(found.read_text()), "host": "elsewhere", "secret": "none", **fields}))
+
+    def driver(self, source: str, connects: str = CONNECT) -> Program:
+        """Start a program that connects."""
+        env = {"XDG_STATE_HOME": str(self.seen), "PATH": f"{self.place}/bin:{os.environ['PATH']}"}
+        return start_program(connects + source, env=env)
+
+    def lines(self) -> list[int]:
+        """The processes of ssh that were started, each the leader of its group."""
+        with suppress(FileNotFoundError):
+            return [int(line) for line in (self.place / "lines").read_text().split()]
+        return []
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the processes of the last line."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.lines()[-1], number)
+
+    def is_reachable(self, yes: bool) -> None:
+        """Whether ssh reaches the host."""
+        if yes:
+            (self.place / "unreachable").unlink()
+        else:
+            (self.place / "unreachable").touch()
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
+    monkeypatch.setenv("MPI_RUNTIME_QUIET", "0")
+    made = Far(tmp_path)
+    with session(made.real, "--num-cpus", "2", "--object-store-memory", "400000000"):
+        made.show()
+        yield made
+
+
+ALL = """
+import numpy, time
+@ray.remote
+def double(x):
+    print("printed by a call")
+    return 2 * x
+@ray.remote
+class Counter:
+    def __init__(self): self.n = 0
+    def add(self): self.n += 1; return self.n
+counter = Counter.options(name="shared", lifetime="detached", get_if_exists=True).remote()
+print(ray.get([double.remote(x) for x in range(3)]), ray.get(counter.add.remote()))
+ray.get([counter.add.remote() for _ in range(1000)])
+for size in (1, 8191, 8192, 32768, 1 << 20, 12_500_000):  # the last has 100 MB
+    sent = numpy.random.default_rng(size).random(size)
+    ref = ray.put(sent)
+    assert numpy.array_equal(ray.get(ref), sent), size
+    if size < 1 << 21:
+        found = ray.get(double.remote(ref))
+        assert numpy.array_equal(found, 2 * sent), size
+    del ref
+print(found.flags.writeable)
+ray.shutdown()
+print("after", float(found.sum() == 2 * numpy.random.default_rng(1 << 20).random(1 << 20).sum()))
+"""
+
+
+def test_a_program_elsewhere_has_tasks_actors_and_values_of_any_size(far: Far) -> None:
+    with far.driver(ALL) as program:
+        done = program.finish().expect(0)
+    assert "[0, 2, 4] 1\n" in done.stdout
+    assert "False" in done.stdout
+    assert done.stdout.endswith("after 1.0\n")
+    # What the calls printed was there before `shutdown()` returned.
+    assert done.stdout.count("printed by a call") == 8
+    assert done.stdout.rindex("printed by a call") < done.stdout.index("after")
+    drivers_left(far.real, 1)
+    with far.driver("print(ray.get(ray.get_actor('shared').add.remote()))") as program:
+        assert program.finish().expect(0).stdout == "1002\n"
+
+
+STREAM = """
+import numpy
+@ray.remote
+class Counter:
+    def __init__(self): self.n = 0
+    def add(self, data): self.n += 1; return self.n, len(data), numpy.full(20_000, self.n)
+counter = Counter.remote()
+print("begun", flush=True)
+wanted = 0
+for turn in range(60):
+    refs = [counter.add.remote(bytes(i * 300)) for i in range(100)]
+    big = ray.put(numpy.full(500_000, turn))
+    for i, (number, length, array) in enumerate(ray.get(refs)):
+        wanted += 1
+        assert (number, length) == (wanted, i * 300), (number, length, wanted, i)
+        assert len(array) == 20_000 and (array == wanted).all()
+    assert (ray.get(big) == turn).all()
+print("all", wanted)
+"""
+
+
+def test_every_call_arrives_once_on_a_line_that_breaks_again_and_again(far: Far) -> None:
+    dice = random.Random(1)
+
+    def has_dialled(count: int) -> bool:
+        return len(far.lines()) > count or program.process.poll() is not None
+
+    with far.driver(STREAM) as program:
+        program.wait_for_line("begun")
+        for count in range(1, 13):
+            time.sleep(dice.random())
+            far.signal(signal.SIGKILL)
+            wait_until(partial(has_dialled, count))
+        done = program.finish().expect(0)
+    assert done.stdout.endswith("all 6000\n")
+    assert len(far.lines()) > 5
+    assert "the line to elsewhere is lost" in done.stderr  # a warning, in spite of quiet=True
+
+
+WAITS = """
+import time
+@ray.remote
+class Actor:
+    def stay(self): return 1
+actor = Actor.options(name="mine").remote()
+ref = ray.put(bytes(1 << 20))
+print(ray.get(actor.stay.remote()), flush=True)
+"""
+
+
+def test_what_belongs_to_a_program_that_is_killed_is_freed_at_once(far: Far) -> None:
+    with far.driver(WAITS + "time.sleep(1000)") as program:
+        program.wait_for_line("1")
+        os.kill(program.pid, signal.SIGKILL)
+        began = time.monotonic()
+        drivers_left(far.real, 1)
+        assert time.monotonic() - began < 5
+        program.process.wait()
+        wait_until(lambda: not program.processes(), what="the dialler and ssh to end")
+
+
+def test_the_end_of_a_program_is_seen_though_its_children_have_its_socket(far: Far) -> None:
+    forks = """
+import os
+if os.fork() == 0:
+    os.closerange(0, 3)
+    time.sleep(3)
+    os._exit(0)
+os.kill(os.getpid(), 9)
+"""
+    with far.driver(WAITS + forks) as program:
+        program.process.wait()
+        drivers_left(far.real, 1)
+        program.kill()
+
+
+def test_a_silent_line_is_dialled_again(far: Far) -> None:
+    with far.driver(WAITS + "input()\nprint(ray.get(actor.stay.remote()) + 1)") as program:
+        program.wait_for_line("1")
+        far.signal(signal.SIGSTOP)
+        stopped = far.lines()[-1]
+        began = time.monotonic()
+        program.write("\n")
+        try:
+            program.wait_for_line("2")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(stopped, signal.SIGCONT)
+        assert 10 < time.monotonic() - began < 40
+        assert "silent for 20 s" in program.finish().expect(0).stderr
+
+
+def test_a_program_that_is_away_too_long_is_freed_and_has_an_error(far: Far) -> None:
+    connects = CONNECT.replace("quiet=True", "quiet=True, reconnect_s=1.5")
+    source = """
+try:
+    while True:
+        ray.get(actor.stay.remote())
+        time.sleep(0.1)
+except ray.exceptions.HeadDiedError as error:
+    print("lost")
+"""
+    with far.driver(WAITS + source, connects) as program:
+        program.wait_for_line("1")
+        far.is_reachable(False)
+        far.signal(signal.SIGKILL)
+        drivers_left(far.real, 1)
+        done = program.finish().expect(0)
+    assert "lost\n" in done.stdout
+    assert "could not be reached for 1.5 s: `ssh elsewhere`: ssh: connect to host: No route to host" in done.stderr
+    assert "is away for 1.5 s, and counts as gone" in log(far.real)
+
+
+def test_a_line_that_comes_back_too_late_is_refused(far: Far) -> None:
+    """The attendant waits for the time that its program states, but a program may be stopped meanwhile."""
+    connects = CONNECT.replace("quiet=True", "quiet=True, reconnect_s=1.5")
+    with far.driver(WAITS + "input()\nray.get(actor.stay.remote())", connects) as program:
+        program.wait_for_line("1")
+        dialler = parent(far.lines()[-1])
+        os.kill(dialler, signal.SIGSTOP)
+        far.signal(signal.SIGKILL)
+        drivers_left(far.real, 1)
+        os.kill(dialler, signal.SIGCONT)
+        program.write("\n")
+        done = program.finish()
+    assert done.returncode == 1
+    assert "away for too long" in done.stderr
+    assert "HeadDiedError" in done.stderr
+
+
+def parent(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_the_end_of_the_session_reaches_programs_elsewhere(tmp_path: Path, far: Far) -> None:
+    with far.driver(
+        WAITS + "time.sleep(0.1)\nray.get(Actor.remote().stay.remote())\nray.get(ray.put(1)); input()\n"
+        "ray.get(actor.stay.remote())"
+    ) as program:
+        program.wait_for_line("1")
+        assert said(far.real, "stop", "s").returncode == 0
+        program.write("\n")
+        done = program.finish()
+    assert done.returncode == 1
+    assert "HeadDiedError" in done.stderr
+    assert len(far.lines()) == 1
+
+
+INTERRUPTED = """
+import numpy, os, signal, threading
+sent = numpy.arange(8_000_000.0)  # 64 MB
+ref = ray.put(sent)
+broken = 0
+for turn in range(20):
+    try:
+        threading.Timer(0.01 * turn, os.kill, (os.getpid(), signal.SIGINT)).start()
+        if turn % 2: ray.get(ref)
+        else: ray.put(sent)
+        time.sleep(1)
+    except KeyboardInterrupt:
+        broken += 1
+    assert ray.get(actor.stay.remote()) == 1
+assert (ray.get(ref) == sent).all()
+del ref
+print("broken", broken)
+"""
+
+
+def test_ctrl_c_ends_a_transfer_and_nothing_else(far: Far) -> None:
+    with far.driver(WAITS + INTERRUPTED) as program:
+        assert "broken 20\n" in program.finish().expect(0).stdout
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ({}, "`ssh elsewhere`: ssh: connect to host: No route to host"),
+        ({"python": "/nowhere/bin/python"}, "its Python must have the same path on both hosts"),
+    ],
+)
+def test_what_is_wrong_is_in_the_first_line_of_the_error(far: Far, shown: dict[str, str], expected: str) -> None:
+    far.show(**shown)
+    if not shown:
+        far.is_reachable(False)
+    with far.driver("") as program:
+        done = program.finish()
+    assert done.returncode == 1
+    error = done.stderr[done.stderr.index("ConnectionError: ") :].splitlines()[0]
+    assert "init('session:s'): the session runs on elsewhere, which cannot be reached from here: " in error
+    assert expected in error
+
+
+def test_a_session_of_another_version_refuses_programs_elsewhere(far: Far) -> None:
+    source = """
+from mpi_runtime.core.transport import hello
+hello.PROTOCOL = 99
+import mpi_runtime as ray
+ray.init("auto")
+"""
+    with far.driver(source, "") as program:
+        done = program.finish()
+    assert done.returncode == 1
+    assert "the protocol of connections is 99 in the program and 1 in the session" in done.stderr
