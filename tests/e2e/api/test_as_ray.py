@@ -297,6 +297,7 @@ specs = state.state.placement_group_table(group.id)
 assert specs["bundles_to_node_id"] == {0: node["NodeID"]}
 assert list(state.state.placement_group_table()) == [group.id.hex()]
 print(ray.logger is logging.getLogger("ray"), ray.SPILL_WORKER_MODE, ray.RESTORE_WORKER_MODE)
+assert ray.worker.get_dashboard_url() == "" and ray.worker.global_worker is ray._private.worker.global_worker
 print(ray.util.client.ray.get_context().is_connected(), ray.util.PublicAPI(len) is len)
 assert issubclass(ray.ActorClassID, ray.UniqueID) and ray.tune.search.create_searcher("random") is not None
 DatasetContext.get_current().execution_options.resource_limits = ExecutionResources.for_limits(cpu=3)
