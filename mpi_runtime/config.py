@@ -45,6 +45,7 @@ MACHINE_ROOT = "_MPI_RUNTIME_MACHINE_ROOT"
 """Set by tests: the directory that stands for / where drivers are looked for. It ends with a slash."""
 DIRECT_LINES = "MPI_RUNTIME_DIRECT_LINES"
 RAY_VERSION = "MPI_RUNTIME_RAY_VERSION"
+RAY_LOGGING = "RAY_LOGGING_CONFIG_ENCODING"
 NOT_STRICT = "TUNE_DISABLE_STRICT_METRIC_CHECKING"
 """A variable of Ray Tune."""
 

@@ -11,7 +11,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray._private.runtime_env": (),
     "ray._private.services": ("mpi_runtime.util.locations",),
     "ray._private.state": ("mpi_runtime.as_ray.private_state",),
-    "ray._private.worker": ("mpi_runtime.as_ray.worker", "mpi_runtime.as_ray.top", "mpi_runtime"),
+    **dict.fromkeys(
+        ("ray._private.worker", "ray.worker"), ("mpi_runtime.as_ray.worker", "mpi_runtime.as_ray.top", "mpi_runtime")
+    ),
     "ray._raylet": ("mpi_runtime.as_ray.top", "mpi_runtime"),
     **dict.fromkeys(("ray.air", "ray.air.config", "ray.air.integrations", "ray.air.session"), ()),
     **{f"ray.air.integrations.{name}": (f"mpi_runtime.tune.integration.{name}",) for name in ("mlflow", "wandb")},
@@ -160,6 +162,7 @@ RENAMED: dict[str, str] = {
 _CLUSTER = "an MPI job is joined by its launcher, and has no address"
 _LANGUAGE = "functions and classes are Python's"
 _NODES = "the nodes of a job are those of its launch"
+_PRIVATE = "it is private to Ray, and programs cannot rely on it"
 _TENSORS = "tensors go through the object store, or by ray.util.collective"
 _FAILS = "fit() raises ray.train.TrainingFailedError, and its __cause__ is the error of the worker"
 _KEEPS = "report() returns when the checkpoint is saved, so there is nothing else to choose or to wait for"
@@ -192,6 +195,10 @@ ABSENT: dict[str, str] = {
     **dict.fromkeys(("ray.train.PreemptionInfo", "ray.train.get_preemption_info"), _PREEMPTION),
     "ray.train.torch.TorchCheckpoint": "save the state_dict in a directory, and report Checkpoint.from_directory(path)",
     **{f"ray.train.torch.{name}": _PRECISION for name in ("accelerate", "backward", "prepare_optimizer")},
+    **{
+        f"ray.tune.integration.{name}.TuneReportCallback": "use TuneReportCheckpointCallback of the same module"
+        for name in ("lightgbm", "xgboost")
+    },
     "ray.tune.search.SearchAlgorithm": "derive from ray.tune.search.Searcher",
     **{f"ray.experimental.{name}": _TENSORS for name in ("register_nixl_memory", "set_target_for_ref")},
     "ray.util.connect": _CLUSTER,
@@ -203,11 +210,14 @@ ABSENT: dict[str, str] = {
     "ray.util.state.list_jobs": "a job is one program: `mpi-runtime top` lists those of a host",
 }
 LIBRARIES = {
-    "ray._private": "it is private to Ray, and programs cannot rely on it",
+    "ray._private": _PRIVATE,
     **dict.fromkeys(("ray.air.integrations.comet", "ray.air.integrations.keras"), "log to it in a tune.Callback"),
     "ray.air.integrations.mlflow.setup_mlflow": "call mlflow.start_run() in the trial",
     "ray.air.integrations.wandb.setup_wandb": "call wandb.init() in the trial",
+    "ray.autoscaler._private": _PRIVATE,
+    "ray.client_builder": _CLUSTER,
     "ray.cluster_utils": "`mpi-runtime run -n 4` starts four ranks on one host",
+    "ray.data._internal": _PRIVATE,
     "ray.dashboard": "`mpi-runtime view` shows a running job in a browser, `mpi-runtime top` in a terminal",
     "ray.experimental.channel": "values between actors go through the object store",
     "ray.experimental.collective": _TENSORS,
@@ -220,6 +230,7 @@ LIBRARIES = {
         f"ray.train.{name}": f"train in a trial, with the callback of ray.tune.integration.{name}"
         for name in ("lightgbm", "xgboost")
     },
+    "ray.train._internal": _PRIVATE,
     "ray.train.v2": "import the name from ray.train",
     "ray.tune.integration.keras": "call tune.report() in a callback of Keras",
     "ray.util.debugpy": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",

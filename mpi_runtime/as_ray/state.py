@@ -1,7 +1,7 @@
 """`ray.util.state`: the lists of `mpi_runtime.util.state`, by functions with the arguments of Ray's, in their order.
 
-`timeout`, `detail` and `raise_on_missing_output` have no effect: the answer arrives at once, and is always complete.
-Summaries have the form of Ray's, in which all nodes are under "cluster".
+`timeout`, `detail`, `raise_on_missing_output` and `_explain` have no effect: the answer arrives at once, and is always
+complete. Summaries have the form of Ray's, in which all nodes are under "cluster".
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
         timeout: float | None = None,
         detail: bool = True,
         raise_on_missing_output: bool = True,
+        _explain: bool = False,
     ) -> T:
         _check(address)
         chosen = [tuple(one) for one in filters or ()]
@@ -65,7 +66,7 @@ def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
 
 
 def _finding(find: Callable[[str], T]) -> Callable[..., T]:
-    def finding(id: str, address: str | None = None, timeout: float | None = None) -> T:
+    def finding(id: str, address: str | None = None, timeout: float | None = None, _explain: bool = False) -> T:
         _check(address)
         with _refusing():
             return find(id)
@@ -83,7 +84,10 @@ def _counts(found: Iterable[dict[str, Any]], by: str, facts: Callable[[dict[str,
 
 
 def summarize_tasks(
-    address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True
+    address: str | None = None,
+    timeout: float | None = None,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
 ) -> dict[str, Any]:
     """Count calls by name and state: those that have not ended, and the last 10 000 attempts that have."""
     found = list_tasks(address, limit=ENDED_MAX)
@@ -98,7 +102,10 @@ def summarize_tasks(
 
 
 def summarize_actors(
-    address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True
+    address: str | None = None,
+    timeout: float | None = None,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
 ) -> dict[str, Any]:
     """Count actors by class and state."""
     found = list_actors(address, limit=ENDED_MAX)
@@ -107,7 +114,10 @@ def summarize_actors(
 
 
 def summarize_objects(
-    address: str | None = None, timeout: float | None = None, raise_on_missing_output: bool = True
+    address: str | None = None,
+    timeout: float | None = None,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
 ) -> dict[str, Any]:
     """Count the values in the object store, and their size. Where they were made is not counted."""
     found = list_objects(address, limit=ENDED_MAX)

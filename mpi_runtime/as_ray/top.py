@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 import mpi_runtime
-from mpi_runtime.config import RAY_VERSION, environment
+from mpi_runtime.config import RAY_LOGGING, RAY_VERSION, environment
 
 __version__ = environment().get(RAY_VERSION, "2.60.0")
 """The version of Ray whose API is followed. Libraries compare it with the version that they need."""
@@ -21,6 +21,19 @@ class Language(enum.Enum):
     PYTHON = 0
     JAVA = 1
     CPP = 2
+
+
+def init(*arguments: Any, logging_config: Any = None, **options: Any) -> mpi_runtime.Context:
+    """As `mpi_runtime.init`; the variable RAY_LOGGING_CONFIG_ENCODING stands for a `LoggingConfig`."""
+    encoding: Any = environment().get(RAY_LOGGING)
+    if logging_config is None and encoding:
+        from mpi_runtime.as_ray.logging_config import LoggingConfig  # not at the top: few programs use it
+
+        logging_config = LoggingConfig(encoding)
+    return mpi_runtime.init(*arguments, logging_config=logging_config, **options)
+
+
+init.__wrapped__ = mpi_runtime.init  # type: ignore[attr-defined]  # for its signature
 
 
 def get(object_refs: Any, **options: Any) -> Any:
@@ -48,5 +61,5 @@ SCRIPT_MODE, WORKER_MODE, LOCAL_MODE, SPILL_WORKER_MODE, RESTORE_WORKER_MODE = r
 __all__ = [
     *("LOCAL_MODE", "RESTORE_WORKER_MODE", "SCRIPT_MODE", "SPILL_WORKER_MODE", "WORKER_MODE"),
     *("Language", "ObjectID", "__version__"),
-    *("cancel", "get", "logger", "shutdown", "wait"),
+    *("cancel", "get", "init", "logger", "shutdown", "wait"),
 ]

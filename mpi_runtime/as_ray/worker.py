@@ -29,7 +29,12 @@ class _Worker:
         )
 
 
+def get_dashboard_url() -> str:
+    """The address of the dashboard: empty, as in Ray without one. `mpi-runtime view` shows the job."""
+    return ""
+
+
 global_worker = _Worker()
 BaseContext = RayContext = Context
 
-__all__ = ["BaseContext", "RayContext", "global_worker"]
+__all__ = ["BaseContext", "RayContext", "get_dashboard_url", "global_worker"]

@@ -57,6 +57,10 @@ class Entry(dict[str, Any]):
         except KeyError:
             raise AttributeError(f"there is no {name!r}; there are: {', '.join(self)}") from None
 
+    def asdict(self) -> dict[str, Any]:
+        """Return a plain dictionary."""
+        return dict(self)
+
 
 def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """List calls: those that have not ended, in the order of submission, then attempts that have, newest first.

@@ -110,9 +110,8 @@ def tried(path: str) -> tuple[str, str]:
             try:
                 value = importlib.import_module(".".join(words[:number]))
             except ImportError as error:
-                why = str(missing) if "ray.md lists" in str(missing) else str(error)
-                is_told = "is not here: " in why or "needs" in why
-                return (EXPLAINED if is_told else MISSING), why
+                reasons = [why for why in (str(missing), str(error)) if "is not here: " in why or "needs" in why]
+                return (EXPLAINED, reasons[0]) if reasons else (MISSING, str(missing))
     return FOUND, ""
 
 

@@ -66,7 +66,7 @@ class Node:
 
     def __getattr__(self, name: str) -> Any:
         if name in ("remote", "bind"):
-            raise AttributeError(f".{name}() cannot be used again on a bound call: execute() submits it.")
+            raise AttributeError(f".{name}() cannot be used on a bound call: execute() submits it.")
         raise AttributeError(f"a node of a graph has no attribute {name!r}")
 
 
@@ -122,7 +122,10 @@ class InputNode(Node):
 
     def _value(self, made: dict[int, object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         if not self._root._is_entered:
-            raise MisuseError("InputNode should be only used in context manager: with InputNode() as given")
+            raise MisuseError(
+                "InputNode is a singleton instance that should be only used in context manager: "
+                "with InputNode() as given"
+            )
         if made.setdefault(_INPUT, self._root) is not self._root:
             raise MisuseError("Each DAG should only have one unique InputNode: this one has two.")
         if len(args) == 1 and not kwargs:

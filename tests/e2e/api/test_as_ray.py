@@ -202,7 +202,8 @@ counter = Counter.remote()
 print([name for name in ("inc", "total", "remote", "_hidden") if name in dir(Counter)])
 ray.get(counter.__ray_ready__.remote())
 listed = state.list_actors(None, [["class_name", "=", "Counter"]], limit=5, detail=True, timeout=3)
-print(len(listed), state.get_actor(listed[0].actor_id, timeout=3).state, len(state.list_actors()))
+print(len(listed), state.get_actor(listed[0].actor_id, timeout=3).state, len(state.list_actors(_explain=True)))
+assert type(listed[0].asdict()) is dict and listed[0].asdict() == listed[0]
 group = ray.util.placement_group([{"CPU": 1}])
 ray.get(group.ready())
 by_id = state.get_placement_group(group.id.hex())
@@ -297,6 +298,7 @@ specs = state.state.placement_group_table(group.id)
 assert specs["bundles_to_node_id"] == {0: node["NodeID"]}
 assert list(state.state.placement_group_table()) == [group.id.hex()]
 print(ray.logger is logging.getLogger("ray"), ray.SPILL_WORKER_MODE, ray.RESTORE_WORKER_MODE)
+assert ray.worker.get_dashboard_url() == "" and ray.worker.global_worker is ray._private.worker.global_worker
 print(ray.util.client.ray.get_context().is_connected(), ray.util.PublicAPI(len) is len)
 assert issubclass(ray.ActorClassID, ray.UniqueID) and ray.tune.search.create_searcher("random") is not None
 DatasetContext.get_current().execution_options.resource_limits = ExecutionResources.for_limits(cpu=3)

@@ -291,6 +291,14 @@ def test_settings_of_logging(encoding: str) -> None:
         assert json.loads(driver)["message"] == "in the driver"
 
 
+def test_a_variable_chooses_how_processes_log() -> None:
+    source = LOGGING.replace(", logging_config=settings", "") % "TEXT"
+    options, env = ("-m", "mpi_runtime", "--as-ray"), {"RAY_LOGGING_CONFIG_ENCODING": "JSON"}
+    lines = run_program(source, options=options, env=env).expect(0).stderr.splitlines()
+    assert any("in an actor" in line and '"actor_id": ' in line for line in lines)
+    assert json.loads(lines[-1])["message"] == "in the driver"
+
+
 def test_resources_of_nodes_have_their_addresses_as_in_ray() -> None:
     source = """
 import ray
