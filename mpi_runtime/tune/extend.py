@@ -8,6 +8,8 @@ _HOMES = {
     ".unsupported": "advised",
     ".experiment.tuner": "DEFAULT_FOLDER",
     ".experiment.journal_view": "Watched",
+    ".experiment.results": "error_of",
+    ".study.events": "Judged",
     ".trial": "OF_EACH_REPORT Config Report Trial",
     ".trials.bundles": "GangRequest",
     ".trials.checkpoint": "RETURN_VALUE Saved keep merge",
@@ -24,6 +26,7 @@ __all__ = [
     "RETURN_VALUE",
     "Config",
     "GangRequest",
+    "Judged",
     "Prepared",
     "Ranks",
     "Report",
@@ -35,6 +38,7 @@ __all__ = [
     "advised",
     "check_checkpoint",
     "enter_trial",
+    "error_of",
     "keep",
     "merge",
     "plain",
@@ -45,7 +49,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from mpi_runtime.tune.experiment.journal_view import Watched
+    from mpi_runtime.tune.experiment.results import error_of
     from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER
+    from mpi_runtime.tune.study.events import Judged
     from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, Trial
     from mpi_runtime.tune.trials.bundles import GangRequest
     from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, keep, merge
