@@ -20,6 +20,7 @@ and its failures. torch is imported when a worker of `TorchTrainer` starts, or a
 - `in_trial.py`: reports of a training that runs inside a trial
 - `reported.py`: the checkpoints of a running training
 - `reporting.py`: `report`, and how it saves the files of checkpoints
+- `local.py`: a training without workers, in the process of the program
 - `shards.py`: cuts data sets into a part for each worker
 """
 
@@ -35,9 +36,10 @@ _HOMES = {
     "failures": "ControllerError TrainingFailedError WorkerGroupError",
     "in_trial": "TuneReportCallback",
     "lightning": "",
+    "local": "",
     "reported": "CheckpointConsistencyMode ReportedCheckpoint ReportedCheckpointStatus get_all_reported_checkpoints",
     "reporting": "CheckpointUploadMode report",
-    "scaling": "ScalingConfig",
+    "scaling": "ScalingConfig Workers",
     "shards": "Shard",
     "torch": "TorchTrainer",
     "transformers": "",
@@ -45,7 +47,7 @@ _HOMES = {
     "validation": "Validating ValidationConfig ValidationTaskConfig",
     "worker": "Loop TrainContext get_dataset_shard",
 }
-"""The names of each module. `Loop`, `Informing` and `Validating` are for what is written to disk (`published`)."""
+"""The names of each module. `Loop`, `Informing`, `Validating` and `Workers` are written to disk (`published`)."""
 
 __all__ = [
     "Backend", "BackendConfig", "Checkpoint", "CheckpointConfig", "CheckpointConsistencyMode", "CheckpointUploadMode",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import mpi_runtime
@@ -14,7 +15,8 @@ from mpi_runtime.train import shards
 from mpi_runtime.train.backend import BackendConfig
 from mpi_runtime.train.callbacks import Informing, TrainRunContext, callbacks_of, rank_of
 from mpi_runtime.train.failures import WorkerGroupError
-from mpi_runtime.train.scaling import ScalingConfig
+from mpi_runtime.train.local import new_name, run_here
+from mpi_runtime.train.scaling import ScalingConfig, Workers
 from mpi_runtime.train.validation import Validating, ValidationConfig
 from mpi_runtime.train.worker import Loop, takes_config
 from mpi_runtime.tune import Result, RunConfig, Tuner
@@ -103,9 +105,13 @@ class DataParallelTrainer:
             train_loop_per_worker, dict(train_loop_config or {}), backend_config,
             any(isinstance(one, Informing) for one in self._callbacks), validation_config is not None,
         )  # fmt: skip
-        references = {name: mpi_runtime.put(items) for name, items in (datasets or {}).items()}
-        prepared = Prepared(loop, references, self.scaling_config.request, type(self).__name__)
-        setattr(self, PREPARED, prepared)  # so `Tuner` takes a trainer
+        self._here = None
+        if self.scaling_config.num_workers == 0:
+            self._here, datasets = partial(run_here, loop, dict(datasets or {})), None
+        given = {name: mpi_runtime.put(items) for name, items in (datasets or {}).items()}
+        asks = Workers(self.scaling_config, self.run_config.worker_runtime_env)
+        resources = asks if self.scaling_config.elasticity_enabled else asks({})
+        setattr(self, PREPARED, Prepared(loop, given, resources, type(self).__name__))  # so `Tuner` takes a trainer
 
     def fit(self) -> Result:
         """Run the training, or continue that of the same name and directory, and return its result.
@@ -119,6 +125,8 @@ class DataParallelTrainer:
             InfeasibleResourceError: the nodes can never hold all workers.
         """
         run = replace(self.run_config, callbacks=self._callbacks)
+        if self._here is not None:
+            return self._here(replace(run, name=run.name or new_name(type(self).__name__)))
         folder = Path(run.storage_path or DEFAULT_FOLDER).expanduser() / (run.name or "")
         if run.name and Tuner.can_restore(folder):
             tuner = _Training.restore(folder, self)

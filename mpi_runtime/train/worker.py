@@ -14,7 +14,7 @@ import pickle
 import random
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from mpi_runtime.tune.extend import (
     Saved,
     StopTrial,
     TrialRun,
+    TrialStart,
     check_checkpoint,
     enter_trial,
     keep,
@@ -107,6 +108,22 @@ class Beside:
     """How the checkpoint is validated; None: it is not."""
 
 
+class Place(Protocol):
+    """The place of a worker among the others."""
+
+    @property
+    def rank(self) -> int:
+        """Its number."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    @property
+    def hosts(self) -> Sequence[int]:
+        """The number of each one's node, by rank."""
+
+
 class Joins(Protocol):
     """What makes a library's group of the workers."""
 
@@ -133,7 +150,8 @@ class Loop:
             raise ValueError(f'the space of a trainer has the key "{CONFIG}" and no other: not {", ".join(unknown)}')
         own = {**self.config, **config.get(CONFIG, {})}
         trial = trial_run()
-        run = WorkerRun(trial, datasets, self.collects, self.validates)
+        assert gang_member.current is not None, "the function of a trainer runs on a gang"
+        run = WorkerRun(trial.start, trial.persist_s, gang_member.current.place, datasets, self)
         enter_trial(run)
         own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
         with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
@@ -145,7 +163,7 @@ class Loop:
                     setattr(error, RANK, run.ranks.rank)
                 raise
             if not run.ranks.rank:
-                _keep_return_value(Path(run.start.directory), value)
+                keep_return_value(Path(run.start.directory), value)
             run.end()
 
 
@@ -162,7 +180,7 @@ def takes_config(function: Callable[..., object]) -> bool:
     raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
 
 
-def _keep_return_value(folder: Path, value: object) -> None:
+def keep_return_value(folder: Path, value: object) -> None:
     """Write what the function returned, in place of that of an earlier attempt."""
     path = folder / RETURN_VALUE
     path.unlink(missing_ok=True)
@@ -184,15 +202,14 @@ def _keep_return_value(folder: Path, value: object) -> None:
 class WorkerRun(TrialRun):
     """The run of a trial on one of several workers."""
 
-    def __init__(self, trial: TrialRun, datasets: Mapping[str, Items], collects: bool, validates: bool) -> None:
-        assert gang_member.current is not None, "the function of a trainer runs on a gang"
-        self._member = gang_member.current
-        place = self._member.place
+    def __init__(
+        self, start: TrialStart, persist_s: float, place: Place, datasets: Mapping[str, Items], loop: Loop
+    ) -> None:
         own = place.hosts[place.rank]
         local = [rank for rank, host in enumerate(place.hosts) if host == own]
         ranks = Ranks(place.rank, place.size, local.index(place.rank), len(local), own)
-        super().__init__(trial.start, trial.persist_s, ranks)
-        self._datasets, self._collects, self._validates = datasets, collects, validates
+        super().__init__(start, persist_s, ranks)
+        self._datasets, self._loop = datasets, loop
         for left in Path(self.start.directory).glob(f".*.rank{place.rank}"):  # an earlier attempt ended before a report
             shutil.rmtree(left, ignore_errors=True)
 
@@ -204,7 +221,7 @@ class WorkerRun(TrialRun):
         validation: object = None,
     ) -> None:
         """Report with all other workers: the values of rank 0, and the files of all."""
-        if validation is not None and not self._validates:
+        if validation is not None and not self._loop.validates:
             raise ValueError("validation was requested, and the trainer has no validation_config=ValidationConfig(...)")
         values, odd = plain(metrics)
         number, path = self.next_number, saving.path(self)
@@ -230,7 +247,7 @@ class WorkerRun(TrialRun):
 
     def _beside(self, metrics: object, checkpoint: Checkpoint | None, validation: object) -> Beside | None:
         """On rank 0 what its driver gets besides: all reports, and the first validation of a checkpoint."""
-        if not self._collects and not self._validates:
+        if not self._loop.collects and not self._loop.validates:
             return None
         parts = self.exchange(cloudpickle.dumps((metrics, None if checkpoint is None else (validation,)), 5))
         if self.ranks.rank:
@@ -273,7 +290,8 @@ class WorkerRun(TrialRun):
     def exchange(self, part: bytes) -> list[bytes]:
         """Meet all other workers, which do the same, and return the parts of all."""
         job().outbox.flush()  # calls that this worker has submitted come before those of others from now on
-        return self._member.meet(part)
+        assert gang_member.current is not None
+        return gang_member.current.meet(part)
 
     def _write(self, checkpoint: Checkpoint | None, path: str, saving: Saving) -> bytes:
         """Write the files of this worker beside the checkpoint's final place, and return its part of the meeting."""

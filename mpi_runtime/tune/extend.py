@@ -11,9 +11,11 @@ _HOMES = {
     ".experiment.results": "error_of",
     ".study.events": "Judged",
     ".trial": "OF_EACH_REPORT Config Report Trial",
-    ".trials.bundles": "GangRequest",
+    ".trials.bundles": "GangRequest most_members slots_for",
     ".trials.checkpoint": "RETURN_VALUE Saved keep merge",
-    ".trials.reporting": "Ranks StopTrial TrialRun check_checkpoint enter_trial plain trial_run trial_run_or_none",
+    ".trials.reporting": (
+        "Ranks StopTrial TrialRun TrialStart check_checkpoint enter_trial plain trial_run trial_run_or_none"
+    ),
     ".trials.runner": "seed",
     ".trials.trainable": "PREPARED Prepared",
 }
@@ -34,6 +36,7 @@ __all__ = [
     "StopTrial",
     "Trial",
     "TrialRun",
+    "TrialStart",
     "Watched",
     "advised",
     "check_checkpoint",
@@ -41,8 +44,10 @@ __all__ = [
     "error_of",
     "keep",
     "merge",
+    "most_members",
     "plain",
     "seed",
+    "slots_for",
     "trial_run",
     "trial_run_or_none",
 ]  # fmt: skip
@@ -53,12 +58,13 @@ if TYPE_CHECKING:
     from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER
     from mpi_runtime.tune.study.events import Judged
     from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, Trial
-    from mpi_runtime.tune.trials.bundles import GangRequest
+    from mpi_runtime.tune.trials.bundles import GangRequest, most_members, slots_for
     from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, keep, merge
     from mpi_runtime.tune.trials.reporting import (
         Ranks,
         StopTrial,
         TrialRun,
+        TrialStart,
         check_checkpoint,
         enter_trial,
         plain,

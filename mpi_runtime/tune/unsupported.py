@@ -71,7 +71,6 @@ ADVICE = {
     "sync_config": "there is nothing to synchronise: " + _PATHS,
     "synch": _SYNCHRONOUS,
     "topology": "there are no TPUs here",
-    "elastic_resize_monitor_interval_s": "the number of workers stays the same",
     "total_samples": _TABLE,
     "trial_dirname_creator": "directories have the number of the trial; trial_name_creator names it in tables",
     "trials": "pass the directory of the experiment, or a ResultGrid",
@@ -79,7 +78,6 @@ ADVICE = {
     "utility_kwargs": _MODEL,
     "verbose": _MODEL,
     "warn": "a second registration replaces the first",
-    "worker_runtime_env": "set the runtime_env of init()",
 }
 """By the name of the argument."""
 
