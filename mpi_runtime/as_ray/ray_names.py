@@ -41,11 +41,14 @@ MODULES: dict[str, tuple[str, ...]] = {
             *("ray.train", "ray.train.base_trainer", "ray.train.context", "ray.train.data_parallel_trainer"),
             *("ray.train.trainer", "ray.train.v2", "ray.train.v2.api"),
             *(f"ray.train.v2.api.{name}" for name in ("config", "context", "data_parallel_trainer", "exceptions")),
-            *(f"ray.train.v2.api.{name}" for name in ("report_config", "reported_checkpoint", "result")),
+            *(f"ray.train.v2.api.{name}" for name in ("report_config", "reported_checkpoint", "result", "callback")),
+            *(f"ray.train.v2.api.{name}" for name in ("train_fn_utils", "validation_config")),
+            *("ray.train.backend", "ray.train.error"),
         ),
         ("mpi_runtime.train",),
     ),
     "ray.state": ("mpi_runtime.as_ray.private_state",),
+    "ray.train.constants": (),
     "ray.train.collective": ("mpi_runtime.train.collective",),
     **dict.fromkeys(
         (
@@ -152,6 +155,11 @@ RENAMED: dict[str, str] = {
     "ray.train.huggingface.transformers.RayTrainReportCallback": "mpi_runtime.train.transformers.ReportCallback",
     "ray.train.lightning.RayLightningEnvironment": "mpi_runtime.train.lightning.WorkerEnvironment",
     "ray.train.lightning.RayTrainReportCallback": "mpi_runtime.train.lightning.ReportCallback",
+    **dict.fromkeys(
+        ("ray.train.get_preemption_info", "ray.train.v2.api.train_fn_utils.get_preemption_info"),
+        "mpi_runtime.as_ray.renamed.get_preemption_info",
+    ),
+    "ray.train.constants.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
     "ray.train.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
     **{
         f"ray.{module}.{name}": f"mpi_runtime.train.{name}"
@@ -165,10 +173,8 @@ _NODES = "the nodes of a job are those of its launch"
 _PRIVATE = "it is private to Ray, and programs cannot rely on it"
 _TENSORS = "tensors go through the object store, or by ray.util.collective"
 _FAILS = "fit() raises ray.train.TrainingFailedError, and its __cause__ is the error of the worker"
-_KEEPS = "report() returns when the checkpoint is saved, so there is nothing else to choose or to wait for"
 _PREEMPTION = "a lost node counts in FailureConfig(max_crashes=...): save checkpoints often"
 _PRECISION = "deprecated in Ray too: use torch.amp"
-_VALIDATES = "evaluate the model in the function, and report the value"
 _TRAINING = "ray.train has TorchTrainer; other libraries can run in the function of a DataParallelTrainer"
 ABSENT: dict[str, str] = {
     # Names that programs import and may never use; for a module, all of its names. They raise when they are called.
@@ -183,16 +189,12 @@ ABSENT: dict[str, str] = {
     "ray.data": "use f.map(), or modin or dask on this runtime",
     "ray.job_config": "pass runtime_env and namespace to init()",
     "ray.train": _TRAINING,
-    **dict.fromkeys(("ray.train.CheckpointConsistencyMode",), _KEEPS),
-    "ray.train.ReportedCheckpointStatus": _KEEPS,
-    **dict.fromkeys((f"ray.train.Validation{name}" for name in ("Config", "Fn", "TaskConfig")), _VALIDATES),
-    **dict.fromkeys((f"ray.train.{name}" for name in ("ControllerError", "NCCLHangError", "PreemptionError")), _FAILS),
-    "ray.train.BackendConfig": "set up the library in the function of a DataParallelTrainer",
+    "ray.train.ValidationFn": "a function of a checkpoint that returns metrics",
+    **dict.fromkeys((f"ray.train.{name}" for name in ("NCCLHangError", "PreemptionError")), _FAILS),
     "ray.train.DataConfig": "each worker has an equal part of each data set; make others in the function",
     "ray.train.LoggingConfig": "init(quiet=...) chooses what the job logs",
     "ray.train.SyncConfig": "there is nothing to synchronise: storage_path is a directory that all hosts share",
-    "ray.train.UserCallback": "pass callbacks of ray.tune in RunConfig(callbacks=[...])",
-    **dict.fromkeys(("ray.train.PreemptionInfo", "ray.train.get_preemption_info"), _PREEMPTION),
+    "ray.train.PreemptionInfo": _PREEMPTION,
     "ray.train.torch.TorchCheckpoint": "save the state_dict in a directory, and report Checkpoint.from_directory(path)",
     **{f"ray.train.torch.{name}": _PRECISION for name in ("accelerate", "backward", "prepare_optimizer")},
     **{

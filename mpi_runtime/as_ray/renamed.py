@@ -1,4 +1,4 @@
-"""Functions with `ray` in their name that need code of their own, and `free`, which has nothing to do here."""
+"""Functions with `ray` in their name that need code of their own, and those that have nothing to do here."""
 
 from collections.abc import Sequence
 
@@ -21,3 +21,10 @@ def disable_dask_on_ray() -> None:
 
 def free(object_refs: object | Sequence[object], local_only: bool = False) -> None:
     """Do nothing: a value is freed with its last reference."""
+
+
+def get_preemption_info() -> None:
+    """Return None: a node is lost without a warning. RuntimeError: this is not a training."""
+    from mpi_runtime.tune import get_context
+
+    get_context()

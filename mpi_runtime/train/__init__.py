@@ -11,11 +11,16 @@ and its failures. torch is imported when a worker of `TorchTrainer` starts, or a
 - `lightning.py`: PyTorch Lightning in the function of a trainer
 - `transformers.py`: transformers in the function of a trainer
 - `scaling.py`: `ScalingConfig`: the number of workers, and what each of them has
+- `backend.py`: the group of a library, made by a class of the program
+- `callbacks.py`: callbacks that receive the reports of all workers
+- `validation.py`: a function of the program judges checkpoints
+- `failures.py`: the errors of trainings
 - `worker.py`: one worker: runs the function, and reports with the others
 - `collective.py`: a barrier, and values of rank 0 for all
 - `in_trial.py`: reports of a training that runs inside a trial
 - `reported.py`: the checkpoints of a running training
 - `reporting.py`: `report`, and how it saves the files of checkpoints
+- `local.py`: a training without workers, in the process of the program
 - `shards.py`: cuts data sets into a part for each worker
 """
 
@@ -25,36 +30,52 @@ from mpi_runtime import _face
 
 _HOMES = {
     ".tune": "Checkpoint CheckpointConfig Context FailureConfig Result RunConfig get_checkpoint get_context",
+    "backend": "Backend BackendConfig",
+    "callbacks": "Informing TrainRunContext UserCallback",
     "collective": "",
+    "failures": "ControllerError TrainingFailedError WorkerGroupError",
     "in_trial": "TuneReportCallback",
     "lightning": "",
-    "reported": "ReportedCheckpoint get_all_reported_checkpoints",
+    "local": "",
+    "reported": "CheckpointConsistencyMode ReportedCheckpoint ReportedCheckpointStatus get_all_reported_checkpoints",
     "reporting": "CheckpointUploadMode report",
-    "scaling": "ScalingConfig",
+    "scaling": "ScalingConfig Workers",
     "shards": "Shard",
     "torch": "TorchTrainer",
     "transformers": "",
-    "trainer": "DataParallelTrainer TrainingFailedError WorkerGroupError",
+    "trainer": "DataParallelTrainer",
+    "validation": "Validating ValidationConfig ValidationTaskConfig",
     "worker": "Loop TrainContext get_dataset_shard",
 }
-"""The names of each module. `Loop` is for what is written to disk (`published`)."""
+"""The names of each module. `Loop`, `Informing`, `Validating` and `Workers` are written to disk (`published`)."""
 
 __all__ = [
-    "Checkpoint", "CheckpointConfig", "CheckpointUploadMode", "Context", "DataParallelTrainer", "FailureConfig",
-    "ReportedCheckpoint", "Result", "RunConfig", "ScalingConfig", "Shard", "TorchTrainer", "TrainContext",
-    "TrainingFailedError", "TuneReportCallback", "WorkerGroupError", "collective", "get_all_reported_checkpoints",
+    "Backend", "BackendConfig", "Checkpoint", "CheckpointConfig", "CheckpointConsistencyMode", "CheckpointUploadMode",
+    "Context", "ControllerError", "DataParallelTrainer", "FailureConfig", "ReportedCheckpoint",
+    "ReportedCheckpointStatus", "Result", "RunConfig", "ScalingConfig", "Shard", "TorchTrainer", "TrainContext",
+    "TrainRunContext", "TrainingFailedError", "TuneReportCallback", "UserCallback", "ValidationConfig",
+    "ValidationTaskConfig", "WorkerGroupError", "collective", "get_all_reported_checkpoints",
     "get_checkpoint", "get_context", "get_dataset_shard", "report", "torch",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.train import collective, torch
+    from mpi_runtime.train.backend import Backend, BackendConfig
+    from mpi_runtime.train.callbacks import TrainRunContext, UserCallback
+    from mpi_runtime.train.failures import ControllerError, TrainingFailedError, WorkerGroupError
     from mpi_runtime.train.in_trial import TuneReportCallback
-    from mpi_runtime.train.reported import ReportedCheckpoint, get_all_reported_checkpoints
+    from mpi_runtime.train.reported import (
+        CheckpointConsistencyMode,
+        ReportedCheckpoint,
+        ReportedCheckpointStatus,
+        get_all_reported_checkpoints,
+    )
     from mpi_runtime.train.reporting import CheckpointUploadMode, report
     from mpi_runtime.train.scaling import ScalingConfig
     from mpi_runtime.train.shards import Shard
     from mpi_runtime.train.torch import TorchTrainer
-    from mpi_runtime.train.trainer import DataParallelTrainer, TrainingFailedError, WorkerGroupError
+    from mpi_runtime.train.trainer import DataParallelTrainer
+    from mpi_runtime.train.validation import ValidationConfig, ValidationTaskConfig
     from mpi_runtime.train.worker import TrainContext, get_dataset_shard
     from mpi_runtime.tune import (
         Checkpoint,

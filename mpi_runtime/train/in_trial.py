@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from mpi_runtime.core import published
+from mpi_runtime.train.callbacks import saved_path
 from mpi_runtime.tune import Callback, report
 from mpi_runtime.tune.extend import OF_EACH_REPORT, Report, Trial, trial_run
 
@@ -41,6 +41,6 @@ class TuneReportCallback(Callback):
     ) -> None:
         """The workers have reported."""
         values = {name: value for name, value in result.items() if name not in OWN}
-        if trial.checkpoint is not None and trial.checkpoint_at.iteration == trial.iteration and trial.checkpoint.path:
-            values[CHECKPOINT_PATH_KEY] = os.path.join(self._directory, trial.checkpoint.path)
+        if path := saved_path(self._directory, trial):
+            values[CHECKPOINT_PATH_KEY] = path
         report(values)

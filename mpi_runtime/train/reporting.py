@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 
 from mpi_runtime.core import published
+from mpi_runtime.train.validation import ValidationTaskConfig
 from mpi_runtime.train.worker import BY_NUMBER, Saving, WorkerRun
 from mpi_runtime.tune import Checkpoint
 from mpi_runtime.tune.extend import advised, trial_run
@@ -33,6 +34,7 @@ def report(
     checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
     delete_local_checkpoint_after_upload: bool | None = None,
     checkpoint_upload_fn: Callable[[Checkpoint, str], object] | None = None,
+    validation: bool | ValidationTaskConfig = False,
 ) -> None:
     """Report values, and perhaps a checkpoint, together with all other workers. Those of rank 0 count.
 
@@ -45,11 +47,13 @@ def report(
         delete_local_checkpoint_after_upload: whether their directory is deleted then; None: with ASYNC.
         checkpoint_upload_fn: copies the files in place of the runtime. It gets the checkpoint and the name of its
             directory, and returns the checkpoint there.
+        validation: whether the function of `validation_config` validates the checkpoint, and with which arguments.
 
     Raises:
         RuntimeError: this is neither a worker of a trainer nor a trial.
         TypeError: a value is an array, or `checkpoint` is not a `Checkpoint`.
-        ValueError: the name is that of no directory, or the files are not where they shall be.
+        ValueError: the name is that of no directory, the files are not where they shall be, or there is nothing to
+            validate.
     """
     run, mode = trial_run(), CheckpointUploadMode(checkpoint_upload_mode)
     name = checkpoint_dir_name
@@ -65,9 +69,11 @@ def report(
         deletes = mode is CheckpointUploadMode.ASYNC
     is_placed = mode is CheckpointUploadMode.NO_UPLOAD
     saving = Saving(name, is_placed, deletes and not is_placed, checkpoint_upload_fn)
+    if validation and checkpoint is None:
+        raise ValueError("validation was requested, and there is no checkpoint: pass checkpoint=...")
     if isinstance(run, WorkerRun):
-        run.report(metrics, checkpoint, saving)
-    elif saving == BY_NUMBER:
+        run.report(metrics, checkpoint, saving, validation or None)
+    elif saving == BY_NUMBER and not validation:
         run.report(metrics, checkpoint)
     else:
         raise TypeError("in a trial report() takes metrics and checkpoint: the rest is for the function of a trainer")

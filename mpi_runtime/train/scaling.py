@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.errors.arguments import check_bool
 from mpi_runtime.extend import check_selector
 from mpi_runtime.scheduler.protocol.events import BUNDLES_MAX, STRATEGIES
-from mpi_runtime.tune.extend import GangRequest, advised
+from mpi_runtime.tune.extend import GangRequest, advised, most_members, slots_for
 
 OF_TYPE = 0.001
 """The amount of the resource of a type of GPU that asks for this type."""
@@ -22,8 +23,9 @@ OF_TYPE = 0.001
 class ScalingConfig:
     """The number of workers, and the resources of each."""
 
-    num_workers: int = 1
-    """The number of processes that run the function together."""
+    num_workers: int | tuple[int, int] = 1
+    """The number of processes that run the function together; the least and the most: as many as fit whenever the
+    training starts, or starts again; 0: the function runs in the process of the program."""
     use_gpu: bool = False
     """Whether each has a GPU, or as many as `resources_per_worker` states."""
     resources_per_worker: Mapping[str, float] | None = None
@@ -37,22 +39,21 @@ class ScalingConfig:
     label_selector: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None
     """Conditions on the labels of the nodes of all workers, such as `{"zone": "in(a,b)"}`; None: any nodes. A list has
     the same for each worker."""
+    elastic_resize_monitor_interval_s: float = 60.0
+    """Accepted for programs written for Ray: the number of workers changes only when the training starts again."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_workers, tuple):
-            raise TypeError(
-                f"num_workers={self.num_workers!r}: the number of workers stays the same here, so pass one number, and "
-                "after a failure the training starts when there is room for that many"
-            )
-        if not isinstance(self.num_workers, numbers.Integral) or isinstance(self.num_workers, bool):
-            raise TypeError(f"num_workers must be a whole number, not {self.num_workers!r}")
-        if self.num_workers < 1:
+        least, most = self.min_workers, self.max_workers
+        for number in (least, most):
+            if not isinstance(number, numbers.Integral) or isinstance(number, bool):
+                raise ValueError(
+                    f"num_workers must be a whole number, or the least and the most of them, not {self.num_workers!r}"
+                )
+        if least < 0 or not least <= most <= BUNDLES_MAX or (self.elasticity_enabled and not least):
             raise ValueError(
-                f"num_workers={self.num_workers}: a training needs a worker at least; with 1 the function runs in "
-                "one process"
+                f"num_workers={self.num_workers!r}: the numbers must be 1 to {BUNDLES_MAX}, the least before the most; "
+                "with 0 alone the function runs in the process of the program"
             )
-        if self.num_workers > BUNDLES_MAX:
-            raise ValueError(f"num_workers must be at most {BUNDLES_MAX}, not {self.num_workers}")
         check_bool("use_gpu", self.use_gpu)
         given = self.resources_per_worker
         if not isinstance(given, Mapping | None):
@@ -86,9 +87,9 @@ class ScalingConfig:
         given = self.label_selector or {}
         if isinstance(given, Mapping):
             return dict(given)
-        if len(given) != self.num_workers:
+        if len(given) != self.max_workers:
             raise ValueError(
-                f"label_selector has {len(given)} dictionaries for {self.num_workers} workers: pass one for each, or "
+                f"label_selector has {len(given)} dictionaries for {self.max_workers} workers: pass one for each, or "
                 "one dictionary for all"
             )
         if any(one != given[0] for one in given):
@@ -96,9 +97,28 @@ class ScalingConfig:
         return dict(given[0])
 
     @property
+    def elasticity_enabled(self) -> bool:
+        """Whether the number of workers may differ each time."""
+        return isinstance(self.num_workers, tuple) and len(self.num_workers) == 2
+
+    @property
+    def min_workers(self) -> int:
+        """The least number of workers."""
+        return self.num_workers[0] if self.elasticity_enabled else self.num_workers  # type: ignore[index, return-value]
+
+    @property
+    def max_workers(self) -> int:
+        """The most workers."""
+        return self.num_workers[1] if self.elasticity_enabled else self.num_workers  # type: ignore[index, return-value]
+
+    @property
     def request(self) -> GangRequest:
-        """The resources of all workers together."""
-        return GangRequest([self._own] * int(self.num_workers), self.placement_strategy, self._selector)
+        """The resources of all workers together: of the most, if the number is not fixed."""
+        return self.request_of(max(1, self.max_workers))
+
+    def request_of(self, count: int) -> GangRequest:
+        """The resources of this number of workers together."""
+        return GangRequest([self._own] * count, self.placement_strategy, self._selector)
 
     @property
     def num_cpus_per_worker(self) -> float:
@@ -119,3 +139,21 @@ class ScalingConfig:
     def total_resources(self) -> dict[str, float]:
         """The amounts of all workers together, by name."""
         return self.request.required_resources
+
+
+@published("mpi_runtime.train")
+@dataclass(frozen=True)
+class Workers:
+    """The resources of a training, when it starts."""
+
+    scaling: ScalingConfig
+    runtime_env: Mapping[str, object] | None
+
+    def __call__(self, config: Mapping[str, object]) -> GangRequest:
+        """Those of all workers: of as many as fit on the nodes now, if the number is not fixed."""
+        least, most = max(1, self.scaling.min_workers), max(1, self.scaling.max_workers)
+        if least < most:
+            nodes = [node for node in mpi_runtime.nodes() if node["Alive"]]
+            slots_for(self.scaling.request_of(least), nodes)  # an error if there never is room
+            most = max(least, min(most, most_members(self.scaling.request_of(1), nodes)))
+        return replace(self.scaling.request_of(most), runtime_env=self.runtime_env)

@@ -13,8 +13,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.errors import optional
+from mpi_runtime.train.backend import BackendConfig
 from mpi_runtime.train.scaling import ScalingConfig
 from mpi_runtime.train.trainer import DataParallelTrainer
+from mpi_runtime.train.validation import ValidationConfig
 from mpi_runtime.train.worker import gpus
 from mpi_runtime.tune import RunConfig, get_context
 from mpi_runtime.tune.extend import StopTrial, advised
@@ -37,7 +39,7 @@ _load = functools.partial(optional.load, "mpi_runtime.train.torch")
 
 
 @dataclass(frozen=True)
-class TorchConfig:
+class TorchConfig(BackendConfig):
     """How the process group of the workers is made."""
 
     backend: str | None = None
@@ -87,6 +89,7 @@ class TorchTrainer(DataParallelTrainer):
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: Mapping[str, object] | None = None,
+        validation_config: ValidationConfig | None = None,
     ) -> None:
         """Define a training. The other arguments are those of `DataParallelTrainer`.
 
@@ -98,10 +101,10 @@ class TorchTrainer(DataParallelTrainer):
         """
         if not isinstance(torch_config, TorchConfig | None):
             raise TypeError(f"torch_config must be a TorchConfig, not {torch_config!r}")
-        self._backend = torch_config or TorchConfig()
         super().__init__(
             train_loop_per_worker, train_loop_config=train_loop_config, scaling_config=scaling_config,
-            run_config=run_config, datasets=datasets,
+            run_config=run_config, datasets=datasets, backend_config=torch_config or TorchConfig(),
+            validation_config=validation_config,
         )  # fmt: skip
 
 

@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.show import log
 from mpi_runtime.train import shards
-from mpi_runtime.train.scaling import ScalingConfig
-from mpi_runtime.train.worker import RANK, Backend, Loop, takes_config
-from mpi_runtime.tune import Result, RunConfig, TuneError, Tuner
+from mpi_runtime.train.backend import BackendConfig
+from mpi_runtime.train.callbacks import Informing, TrainRunContext, callbacks_of, rank_of
+from mpi_runtime.train.failures import WorkerGroupError
+from mpi_runtime.train.local import new_name, run_here
+from mpi_runtime.train.scaling import ScalingConfig, Workers
+from mpi_runtime.train.validation import Validating, ValidationConfig
+from mpi_runtime.train.worker import Loop, takes_config
+from mpi_runtime.tune import Result, RunConfig, Tuner
 from mpi_runtime.tune.extend import DEFAULT_FOLDER, PREPARED, Prepared, Trial, advised
-
-
-@published("mpi_runtime.train")
-class TrainingFailedError(TuneError):
-    """A training has failed, and `FailureConfig` allows no other attempt. Its cause is the error of the worker."""
-
-    def __init__(self, message: str, result: Result | None = None) -> None:
-        super().__init__(message)
-        self.result = result
-        """What the training has reported until then."""
-
-
-@published("mpi_runtime.train")
-class WorkerGroupError(TrainingFailedError):
-    """A training has failed because workers have."""
-
-    def __init__(
-        self, error_message: str, worker_failures: Mapping[int, Exception], result: Result | None = None
-    ) -> None:
-        if not isinstance(worker_failures, Mapping):
-            raise TypeError(f"worker_failures must be errors by rank, such as {{0: error}}, not {worker_failures!r}")
-        super().__init__(error_message, result)
-        self.error_message = error_message
-        """The same text as that of this error."""
-        self.worker_failures = dict(worker_failures)
-        """The error of the worker with which the failure began, by its rank."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.error_message, self.worker_failures, self.result)
 
 
 class _Training(Tuner):
@@ -72,8 +49,6 @@ class DataParallelTrainer:
     ).fit()
     """
 
-    _backend: Backend | None = None
-
     def __init__(
         self,
         train_loop_per_worker: Callable[..., object],
@@ -82,6 +57,8 @@ class DataParallelTrainer:
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: Mapping[str, object] | None = None,
+        backend_config: BackendConfig | None = None,
+        validation_config: ValidationConfig | None = None,
     ) -> None:
         """Define a training. With `datasets` it starts a job unless one runs.
 
@@ -93,6 +70,8 @@ class DataParallelTrainer:
                 exists already continues that training.
             datasets: by name what is cut into a part for each worker: a list of references, an array, a data set of
                 torch or anything else with a length and items by number. `get_dataset_shard` returns the part.
+            backend_config: makes the group of a library of the workers.
+            validation_config: how checkpoints are validated; None: `report` cannot ask for it.
 
         Raises:
             TypeError: an argument has a wrong type.
@@ -108,16 +87,31 @@ class DataParallelTrainer:
             raise TypeError(f"run_config must be a RunConfig, not {run_config!r}")
         if not isinstance(datasets, Mapping | None):
             raise TypeError(f"datasets must be a dictionary of data by name, not {datasets!r}")
+        if not isinstance(backend_config, BackendConfig | None):
+            raise TypeError(f"backend_config must be a BackendConfig, not {backend_config!r}")
+        if not isinstance(validation_config, ValidationConfig | None):
+            raise TypeError(f"validation_config must be a ValidationConfig, not {validation_config!r}")
         for name, items in (datasets or {}).items():
             shards.check(name, items)
         self.run_config = run_config or RunConfig()
         """How it runs."""
         self.scaling_config = scaling_config or ScalingConfig()
         """Its workers."""
-        loop = Loop(train_loop_per_worker, dict(train_loop_config or {}), self._backend)
-        references = {name: mpi_runtime.put(items) for name, items in (datasets or {}).items()}
-        prepared = Prepared(loop, references, self.scaling_config.request, type(self).__name__)
-        setattr(self, PREPARED, prepared)  # so `Tuner` takes a trainer
+        context = TrainRunContext(self.run_config, train_loop_config, self.scaling_config)
+        self._callbacks = callbacks_of(context)
+        if validation_config is not None:
+            self._callbacks.append(Validating(validation_config))
+        loop = Loop(
+            train_loop_per_worker, dict(train_loop_config or {}), backend_config,
+            any(isinstance(one, Informing) for one in self._callbacks), validation_config is not None,
+        )  # fmt: skip
+        self._here = None
+        if self.scaling_config.num_workers == 0:
+            self._here, datasets = partial(run_here, loop, dict(datasets or {})), None
+        given = {name: mpi_runtime.put(items) for name, items in (datasets or {}).items()}
+        asks = Workers(self.scaling_config, self.run_config.worker_runtime_env)
+        resources = asks if self.scaling_config.elasticity_enabled else asks({})
+        setattr(self, PREPARED, Prepared(loop, given, resources, type(self).__name__))  # so `Tuner` takes a trainer
 
     def fit(self) -> Result:
         """Run the training, or continue that of the same name and directory, and return its result.
@@ -127,13 +121,17 @@ class DataParallelTrainer:
 
         Raises:
             WorkerGroupError: it has failed more often than `FailureConfig` allows.
+            ControllerError: a callback has raised.
             InfeasibleResourceError: the nodes can never hold all workers.
         """
-        run = self.run_config
+        run = replace(self.run_config, callbacks=self._callbacks)
+        if self._here is not None:
+            return self._here(replace(run, name=run.name or new_name(type(self).__name__)))
         folder = Path(run.storage_path or DEFAULT_FOLDER).expanduser() / (run.name or "")
         if run.name and Tuner.can_restore(folder):
             tuner = _Training.restore(folder, self)
             tuner._revived = (Trial.ERROR, Trial.TERMINATED)
+            tuner._run, tuner._callbacks = run, self._callbacks  # those of this program, not of the earlier one
             text = (
                 f"There is a training in {folder} already: it continues from its last checkpoint, if it has one. For a "
                 "new training choose another RunConfig(name=...), or remove the directory."
@@ -155,16 +153,7 @@ def _checked(result: Result) -> Result:
         raise WorkerGroupError(
             f"The training in {result.path} has failed: {result.error}\nTo continue it from its last "
             "checkpoint, run the program again with the same RunConfig(name=..., storage_path=...).",
-            {_rank_of(result.error): result.error},
+            {rank_of(result.error): result.error},
             result,
         ) from result.error
     return result
-
-
-def _rank_of(error: Exception) -> int:
-    """The rank of the worker that has raised an error, or has died."""
-    rank = getattr(getattr(error, "cause", error), RANK, None)
-    if rank is None:
-        found = re.search(r"rank (\d+) of its gang", str(error))
-        rank = int(found[1]) if found else 0
-    return int(rank)

@@ -14,7 +14,7 @@ import pickle
 import random
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from mpi_runtime.tune.extend import (
     Saved,
     StopTrial,
     TrialRun,
+    TrialStart,
     check_checkpoint,
     enter_trial,
     keep,
@@ -97,7 +98,33 @@ class Saving:
 BY_NUMBER = Saving()
 
 
-class Backend(Protocol):
+@dataclass(frozen=True)
+class Beside:
+    """What the callbacks of a trainer get besides the report of rank 0."""
+
+    metrics: tuple[Mapping[str, object], ...] = ()
+    """What each worker has reported, by rank."""
+    validation: object = None
+    """How the checkpoint is validated; None: it is not."""
+
+
+class Place(Protocol):
+    """The place of a worker among the others."""
+
+    @property
+    def rank(self) -> int:
+        """Its number."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    @property
+    def hosts(self) -> Sequence[int]:
+        """The number of each one's node, by rank."""
+
+
+class Joins(Protocol):
     """What makes a library's group of the workers."""
 
     def joined(self, own_gpus: float) -> AbstractContextManager[None]:
@@ -111,7 +138,11 @@ class Loop:
 
     function: Callable[..., object]
     config: Mapping[str, object]
-    backend: Backend | None
+    backend: Joins | None
+    collects: bool = False
+    """Whether rank 0 sends the reports of all workers to the driver."""
+    validates: bool = False
+    """Whether the trainer has a function that validates checkpoints."""
 
     def __call__(self, config: Config, /, **datasets: Items) -> None:
         """Run the function on this worker."""
@@ -119,7 +150,8 @@ class Loop:
             raise ValueError(f'the space of a trainer has the key "{CONFIG}" and no other: not {", ".join(unknown)}')
         own = {**self.config, **config.get(CONFIG, {})}
         trial = trial_run()
-        run = WorkerRun(trial, datasets)
+        assert gang_member.current is not None, "the function of a trainer runs on a gang"
+        run = WorkerRun(trial.start, trial.persist_s, gang_member.current.place, datasets, self)
         enter_trial(run)
         own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
         with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
@@ -131,7 +163,7 @@ class Loop:
                     setattr(error, RANK, run.ranks.rank)
                 raise
             if not run.ranks.rank:
-                _keep_return_value(Path(run.start.directory), value)
+                keep_return_value(Path(run.start.directory), value)
             run.end()
 
 
@@ -148,7 +180,7 @@ def takes_config(function: Callable[..., object]) -> bool:
     raise TypeError(f"{function!r} must take no argument or one, the configuration: a trainer passes no other")
 
 
-def _keep_return_value(folder: Path, value: object) -> None:
+def keep_return_value(folder: Path, value: object) -> None:
     """Write what the function returned, in place of that of an earlier attempt."""
     path = folder / RETURN_VALUE
     path.unlink(missing_ok=True)
@@ -170,39 +202,59 @@ def _keep_return_value(folder: Path, value: object) -> None:
 class WorkerRun(TrialRun):
     """The run of a trial on one of several workers."""
 
-    def __init__(self, trial: TrialRun, datasets: Mapping[str, Items]) -> None:
-        assert gang_member.current is not None, "the function of a trainer runs on a gang"
-        self._member = gang_member.current
-        place = self._member.place
+    def __init__(
+        self, start: TrialStart, persist_s: float, place: Place, datasets: Mapping[str, Items], loop: Loop
+    ) -> None:
         own = place.hosts[place.rank]
         local = [rank for rank, host in enumerate(place.hosts) if host == own]
         ranks = Ranks(place.rank, place.size, local.index(place.rank), len(local), own)
-        super().__init__(trial.start, trial.persist_s, ranks)
-        self._datasets = datasets
+        super().__init__(start, persist_s, ranks)
+        self._datasets, self._loop = datasets, loop
         for left in Path(self.start.directory).glob(f".*.rank{place.rank}"):  # an earlier attempt ended before a report
             shutil.rmtree(left, ignore_errors=True)
 
-    def report(self, metrics: Mapping[str, object], checkpoint: Checkpoint | None, saving: Saving = BY_NUMBER) -> None:
+    def report(
+        self,
+        metrics: Mapping[str, object],
+        checkpoint: Checkpoint | None,
+        saving: Saving = BY_NUMBER,
+        validation: object = None,
+    ) -> None:
         """Report with all other workers: the values of rank 0, and the files of all."""
+        if validation is not None and not self._loop.validates:
+            raise ValueError("validation was requested, and the trainer has no validation_config=ValidationConfig(...)")
         values, odd = plain(metrics)
         number, path = self.next_number, saving.path(self)
         parts = self._together("reports", self._write(checkpoint, path, saving))
         has_files = any(part != _REPORTS for part in parts)
+        beside = self._beside(dict(metrics), checkpoint, validation)
         if self.ranks.rank:
             self.iteration += 1
             decision = b""
         else:
             saved = self._saved(checkpoint, parts, number, path)
-            decision = _CONTINUES if self.send(values, saved, odd) else _STOPS
+            is_judged_later = beside is not None and beside.validation is not None
+            decision = _CONTINUES if self.send(values, saved, odd, beside, is_judged_later) else _STOPS
             decision += os.fsencode(saved.path) if saved else b""
         self.next_number = number + has_files
-        decided = self._meet(decision)[0]
+        decided = self.exchange(decision)[0]
         if len(decided) > 1:
             self.latest = Saved(number, os.fsdecode(decided[1:]))
         if checkpoint is not None and saving.deletes and not checkpoint.is_in_memory:
             shutil.rmtree(checkpoint.path, ignore_errors=True)
         if decided.startswith(_STOPS):
             raise StopTrial
+
+    def _beside(self, metrics: object, checkpoint: Checkpoint | None, validation: object) -> Beside | None:
+        """On rank 0 what its driver gets besides: all reports, and the first validation of a checkpoint."""
+        if not self._loop.collects and not self._loop.validates:
+            return None
+        parts = self.exchange(cloudpickle.dumps((metrics, None if checkpoint is None else (validation,)), 5))
+        if self.ranks.rank:
+            return None
+        found = [pickle.loads(part) for part in parts]
+        [chosen] = next((asked for _, asked in found if asked is not None), (None,))
+        return Beside(tuple(one for one, _ in found), chosen)
 
     def share(self, data: T) -> T:
         """Wait for all other workers, and return the data of rank 0."""
@@ -213,7 +265,7 @@ class WorkerRun(TrialRun):
 
     def end(self) -> None:
         """The function has ended on this worker."""
-        self._meet(_ENDS)
+        self.exchange(_ENDS)
 
     def shard(self, name: str) -> Items:
         """The part of a data set."""
@@ -223,7 +275,7 @@ class WorkerRun(TrialRun):
 
     def _together(self, does: str, part: bytes) -> list[bytes]:
         """Meet all other workers, which must do the same, and return the parts of all."""
-        parts = self._meet(part)
+        parts = self.exchange(part)
         shares = part.startswith(_SHARES)
         others = [rank for rank, one in enumerate(parts) if one == _ENDS or one.startswith(_SHARES) != shares]
         if others:
@@ -235,9 +287,11 @@ class WorkerRun(TrialRun):
             )
         return parts
 
-    def _meet(self, part: bytes) -> list[bytes]:
+    def exchange(self, part: bytes) -> list[bytes]:
+        """Meet all other workers, which do the same, and return the parts of all."""
         job().outbox.flush()  # calls that this worker has submitted come before those of others from now on
-        return self._member.meet(part)
+        assert gang_member.current is not None
+        return gang_member.current.meet(part)
 
     def _write(self, checkpoint: Checkpoint | None, path: str, saving: Saving) -> bytes:
         """Write the files of this worker beside the checkpoint's final place, and return its part of the meeting."""

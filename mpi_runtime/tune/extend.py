@@ -8,10 +8,14 @@ _HOMES = {
     ".unsupported": "advised",
     ".experiment.tuner": "DEFAULT_FOLDER",
     ".experiment.journal_view": "Watched",
+    ".experiment.results": "error_of",
+    ".study.events": "Judged",
     ".trial": "OF_EACH_REPORT Config Report Trial",
-    ".trials.bundles": "GangRequest",
+    ".trials.bundles": "GangRequest most_members slots_for",
     ".trials.checkpoint": "RETURN_VALUE Saved keep merge",
-    ".trials.reporting": "Ranks StopTrial TrialRun check_checkpoint enter_trial plain trial_run trial_run_or_none",
+    ".trials.reporting": (
+        "Ranks StopTrial TrialRun TrialStart check_checkpoint enter_trial plain trial_run trial_run_or_none"
+    ),
     ".trials.runner": "seed",
     ".trials.trainable": "PREPARED Prepared",
 }
@@ -24,6 +28,7 @@ __all__ = [
     "RETURN_VALUE",
     "Config",
     "GangRequest",
+    "Judged",
     "Prepared",
     "Ranks",
     "Report",
@@ -31,28 +36,35 @@ __all__ = [
     "StopTrial",
     "Trial",
     "TrialRun",
+    "TrialStart",
     "Watched",
     "advised",
     "check_checkpoint",
     "enter_trial",
+    "error_of",
     "keep",
     "merge",
+    "most_members",
     "plain",
     "seed",
+    "slots_for",
     "trial_run",
     "trial_run_or_none",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from mpi_runtime.tune.experiment.journal_view import Watched
+    from mpi_runtime.tune.experiment.results import error_of
     from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER
+    from mpi_runtime.tune.study.events import Judged
     from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, Trial
-    from mpi_runtime.tune.trials.bundles import GangRequest
+    from mpi_runtime.tune.trials.bundles import GangRequest, most_members, slots_for
     from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, keep, merge
     from mpi_runtime.tune.trials.reporting import (
         Ranks,
         StopTrial,
         TrialRun,
+        TrialStart,
         check_checkpoint,
         enter_trial,
         plain,

@@ -99,6 +99,8 @@ class Trial:
     error: object = None
     local_path: str = ""
     """The directory of its files."""
+    beside: object = None
+    """What came with its last report for the callbacks of a trainer."""
 
     def moved(self, status: str) -> None:
         """Change the state. A move that is not allowed: the study got an event that does not fit the trial's status."""

@@ -20,14 +20,12 @@ _UPLOAD = "checkpoints are copied below the experiment before report() returns"
 ADVICE = {
     "analysis": "points_to_evaluate tries points first",
     "chdir_to_trial_dir": "the working directory stays that of the program: tune.get_context().get_trial_dir()",
-    "backend_config": "set torch_config of TorchTrainer",
     "checkpoint_at_end": _CHECKPOINTS + "(checkpoint_at_end=...)",
     "checkpoint_dir_name": "directories of checkpoints have their numbers; mpi_runtime.train.report takes names",
     "checkpoint_freq": _CHECKPOINTS + "(checkpoint_frequency=...)",
     "checkpoint_score_attr": _CHECKPOINTS + "(checkpoint_score_attribute=..., checkpoint_score_order=...)",
     "checkpoint_upload_fn": _UPLOAD,
     "checkpoint_upload_mode": _UPLOAD,
-    "consistency_mode": _UPLOAD,
     "concurrent": "experiments run one after another",
     "controller_failure_limit": _LOST,
     "dataset_config": "each worker has an equal part of each data set; make others in train_loop_per_worker",
@@ -73,17 +71,13 @@ ADVICE = {
     "sync_config": "there is nothing to synchronise: " + _PATHS,
     "synch": _SYNCHRONOUS,
     "topology": "there are no TPUs here",
-    "elastic_resize_monitor_interval_s": "the number of workers stays the same",
     "total_samples": _TABLE,
     "trial_dirname_creator": "directories have the number of the trial; trial_name_creator names it in tables",
     "trials": "pass the directory of the experiment, or a ResultGrid",
     "use_tpu": "there are no TPUs here",
     "utility_kwargs": _MODEL,
-    "validation": "evaluate the model in the trial, and report the value",
-    "validation_config": "evaluate the model in train_loop_per_worker, and report the value",
     "verbose": _MODEL,
     "warn": "a second registration replaces the first",
-    "worker_runtime_env": "set the runtime_env of init()",
 }
 """By the name of the argument."""
 

@@ -199,7 +199,13 @@ class Driver:
                 "loggers and stoppers. Report numbers, text, lists and dictionaries; the rest belongs in a checkpoint.",
             )
         of_process = {} if self.study.is_training else {"timestamp": int(time.time()), "hostname": host, "pid": pid}
-        self._happened(events.Reported(run.trial_id, {**of_process, **told.metrics}, told.saved))
+        self.study.trials[run.trial_id].beside = told.beside
+        values = {**of_process, **told.metrics}
+        self._happened(events.Reported(run.trial_id, values, told.saved, told.is_judged_later))
+
+    def judged(self, event: events.Judged) -> None:
+        """A checkpoint was judged by a function of the program."""
+        self._happened(event)
 
     def _broken(self, event: events.Failed | events.Crashed, error: MpiRuntimeError | None = None) -> None:
         """A trial has failed. `error`: None if only the words of the event are known."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.show.remaining import Remaining, remaining
-from mpi_runtime.tune.study.events import Crashed, Failed, Moved, Reported
+from mpi_runtime.tune.study.events import Crashed, Failed, Judged, Moved, Reported
 from mpi_runtime.tune.trial import Config, Report, Trial, count_in, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.json_values import written
@@ -32,6 +32,8 @@ class WatchedTrial:
     checkpoint: None = None
     kept: dict[int, tuple[int, Saved]] = field(default_factory=dict[int, tuple[int, Saved]])
     """By the numbers of its checkpoints: the index of the report in `history`, and where they are now."""
+    judged: dict[int, str] = field(default_factory=dict[int, str])
+    """By the number of a checkpoint: how a function of the program has judged it; empty: not yet."""
     began_s: float = 0.0
     reported_s: float = 0.0
     ran_s: float = 0.0
@@ -83,6 +85,13 @@ class Watched(list[WatchedTrial]):
                 last = len(trial.history) - isinstance(event, Moved)
                 is_new = isinstance(event, Reported) or saved.number not in trial.kept
                 trial.kept[saved.number] = last if is_new else trial.kept[saved.number][0], saved
+                if isinstance(event, Reported) and event.is_judged_later:
+                    trial.judged[saved.number] = ""
+            elif isinstance(event, Judged):
+                trial = self.of(event.trial_id)
+                trial.judged[event.number] = event.status
+                for values in (trial.reported, trial.history):
+                    values[trial.kept[event.number][0]].update(event.metrics)
             if isinstance(event, Reported):
                 trial = self.of(event.trial_id)
                 made, trial.reported_s = dict(event.metrics), line.now

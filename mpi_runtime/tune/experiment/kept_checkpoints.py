@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from mpi_runtime.tune.study.events import Event, Moved, Reported, Sized
+from mpi_runtime.tune.study.events import Event, Judged, Moved, Reported, Sized
 from mpi_runtime.tune.study.settings import CheckpointConfig
 from mpi_runtime.tune.trial import Progress, Report, Trial, has_value, score_in
 from mpi_runtime.tune.trials.checkpoint import Saved
@@ -25,6 +25,8 @@ class Kept:
     metrics: Report
     score: float
     at: Progress
+    is_judged_later: bool = False
+    """Whether its score is not known yet, so it stays."""
 
 
 class KeptCheckpoints:
@@ -66,6 +68,8 @@ class KeptCheckpoints:
         """
         if isinstance(event, Sized):
             self._forget_memory()
+        if isinstance(event, Judged):
+            return self._judged(event)
         doomed = [path for trial in changed for path in self._uses(trial)]
         if isinstance(event, Reported | Moved) and event.checkpoint is not None:
             doomed += self._note(trials[event.trial_id], event)
@@ -90,8 +94,10 @@ class KeptCheckpoints:
         return any(one.saved.path == path for entries in of for one in entries)
 
     def _forget_memory(self) -> None:
-        """A run has ended, and with it the checkpoints in memory."""
+        """A run has ended, and with it the checkpoints in memory, and the functions that judge them."""
         for trial_id, entries in self._of.items():
+            for one in entries:
+                one.is_judged_later = False
             self._of[trial_id] = [one for one in entries if one.saved.path]
 
     def is_there(self, saved: Saved) -> bool:
@@ -133,8 +139,18 @@ class KeptCheckpoints:
                 entries[-1].saved = replace(entries[-1].saved, ref=None)  # its memory is free: the file suffices
             entries[:] = [one for one in entries if not saved.path or one.saved.path != saved.path]  # it is replaced
             report = trial.reported if self._is_training else trial.last_result
-            entries.append(Kept(saved, dict(report), self._score(trial, saved), trial.progress))
+            is_judged_later = isinstance(event, Reported) and event.is_judged_later
+            entries.append(Kept(saved, dict(report), self._score(trial, saved), trial.progress, is_judged_later))
         return doomed + self._pruned(trial.trial_id)
+
+    def _judged(self, event: Judged) -> list[str]:
+        """Rank a checkpoint again, with the metrics of the function that has judged it."""
+        for one in self._of.get(event.trial_id, []):
+            if one.saved.number == event.number:
+                one.is_judged_later = False
+                one.metrics = {**one.metrics, **event.metrics}
+                one.score = self._score_of(one.metrics, one.saved)
+        return self._pruned(event.trial_id)
 
     def _pruned(self, trial_id: str) -> list[str]:
         """Drop the checkpoints of a trial that need not stay, and return the paths of those on disk."""
@@ -143,7 +159,7 @@ class KeptCheckpoints:
         # Of equal ones the newer is better, as in Ray.
         best = on_disk if most is None else sorted(entries, key=lambda one: one.score)[-most:]
         # A run that is lost continues from the last on disk, if the last is in memory.
-        stay = {*best, *entries[-1:], *on_disk[-1:]}
+        stay = {*best, *entries[-1:], *on_disk[-1:], *(one for one in entries if one.is_judged_later)}
         if len(stay) == len(entries):
             return []
         in_use = set(self._sources.values())
@@ -172,7 +188,11 @@ class KeptCheckpoints:
                 f"{trial.trial_id}: it has {sorted(report)}. Such checkpoints rank last.",
                 stacklevel=2,
             )
-        return score_in(report, name, self._config.checkpoint_score_order)
+        return self._score_of(report, saved)
+
+    def _score_of(self, report: Report, saved: Saved) -> float:
+        name = self._config.checkpoint_score_attribute
+        return float(saved.number) if name is None else score_in(report, name, self._config.checkpoint_score_order)
 
 
 def ranked(

@@ -10,13 +10,26 @@ from msgspec import Struct
 from mpi_runtime.tune.trial import BEGIN, Config, Point, Progress
 
 
-class Reported(Struct, frozen=True, tag=True):
+class Reported(Struct, frozen=True, tag=True, omit_defaults=True):
     """A running trial has reported, and waits for its verdict. The study never looks into a checkpoint."""
 
     trial_id: str
     metrics: Mapping[Any, Any]
     """By names. Journals of earlier versions may have others than text, see `log.read`."""
     checkpoint: Point = None
+    is_judged_later: bool = False
+    """Whether `Judged` follows for its checkpoint."""
+
+
+class Judged(Struct, frozen=True, tag=True):
+    """A function of the program has judged a checkpoint of a training."""
+
+    trial_id: str
+    number: int
+    """The number of the checkpoint."""
+    metrics: Mapping[str, Any]
+    """What it has found; they join those of the report."""
+    status: str
 
 
 class Ended(Struct, frozen=True, tag=True):
@@ -94,5 +107,5 @@ class Halt(Struct, frozen=True):
     trial_id: str
 
 
-Event = Reported | Ended | Failed | Crashed | Moved | Revived | Sized | Woken
+Event = Reported | Judged | Ended | Failed | Crashed | Moved | Revived | Sized | Woken
 Order = Start | Continue | Fail | Halt

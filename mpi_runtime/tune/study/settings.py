@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,6 +130,8 @@ class RunConfig:
     files: Sequence[str] = ()
     """Files of each trial: "json" (`result.json`, `params.json`), "csv" (`progress.csv`), "tensorboard". More in
     `callbacks`."""
+    worker_runtime_env: Mapping[str, object] | None = None
+    """The environment of the workers of a trainer, as `runtime_env` of a call has it."""
     on_walltime: str | None = None
     """"requeue": before the time of a Slurm job ends, the job is requeued, and continues the experiment. None: the
     experiment ends in time, and can be resumed."""

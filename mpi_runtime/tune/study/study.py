@@ -170,6 +170,8 @@ class Study:
                 why = self._reported(self._running[event.trial_id], event, now)
                 if why:
                     return [Fail(event.trial_id, why)]  # nothing is decided; `Failed` follows
+            case events.Judged():
+                self._validated(self.trials[event.trial_id], event)
             case events.Ended():
                 self._finish(self._running[event.trial_id], Trial.TERMINATED)
             case events.Failed():
@@ -191,6 +193,10 @@ class Study:
         if now >= self.deadline or ends_all(self.stopper):
             self._close()
         return self._filled(now)
+
+    def _validated(self, trial: Trial, event: events.Judged) -> None:
+        if trial.checkpoint_at.iteration == trial.iteration and getattr(trial.checkpoint, "number", -1) == event.number:
+            trial.reported = {**trial.reported, **event.metrics}  # no later report has replaced it
 
     def _moved(self, trial: Trial, event: events.Moved) -> None:
         trial.checkpoint, trial.checkpoint_at = event.checkpoint, event.at

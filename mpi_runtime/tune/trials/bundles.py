@@ -46,6 +46,8 @@ class GangRequest(PlacementGroupFactory):
 
     label_selector: Mapping[str, str] | None = None
     """Conditions on the labels of the nodes."""
+    runtime_env: Mapping[str, object] | None = None
+    """The environment of the members."""
 
     @property
     def options(self) -> dict[str, object]:
@@ -57,6 +59,8 @@ class GangRequest(PlacementGroupFactory):
             found["scheduling_strategy"] = "SPREAD"
         if self.label_selector:
             found["label_selector"] = dict(self.label_selector)
+        if self.runtime_env:
+            found["runtime_env"] = dict(self.runtime_env)
         return found
 
 
@@ -100,10 +104,7 @@ def amounts(bundle: Mapping[str, float]) -> dict[str, object]:
 def slots_for(request: PlacementGroupFactory, nodes: Sequence[Values]) -> int:
     """How many trials with this request fit: at least one, or it raises InfeasibleResourceError."""
     if isinstance(request, GangRequest):
-        if request.label_selector:
-            conditions = check_selector("label_selector", dict(request.label_selector))
-            nodes = [node for node in nodes if meets(node["Labels"], conditions)]
-        found = _gangs_for(request, [_fit(request.bundles[0], node["Resources"]) for node in nodes])
+        found = _gangs_for(request, _members(request, nodes))
     elif len(request.bundles) > 1:
         found = _fit(request.required_resources, _total([node["Resources"] for node in nodes]))
     else:
@@ -117,6 +118,22 @@ def slots_for(request: PlacementGroupFactory, nodes: Sequence[Values]) -> int:
             f"nodes have {[node['Resources'] for node in nodes]}. Ask for less, or start the job with more."
         )
     return found
+
+
+def most_members(request: GangRequest, nodes: Sequence[Values]) -> int:
+    """How many members of such a gang fit, if it has the nodes for itself."""
+    members = _members(request, nodes)
+    if request.strategy == "STRICT_PACK":
+        return max(members, default=0)
+    return sum(map(bool, members)) if request.strategy == "STRICT_SPREAD" else sum(members)
+
+
+def _members(request: GangRequest, nodes: Sequence[Values]) -> list[int]:
+    """How many members fit on each node with the labels."""
+    if request.label_selector:
+        conditions = check_selector("label_selector", dict(request.label_selector))
+        nodes = [node for node in nodes if meets(node["Labels"], conditions)]
+    return [_fit(request.bundles[0], node["Resources"]) for node in nodes]
 
 
 def _gangs_for(request: GangRequest, members: Sequence[int]) -> int:

@@ -71,6 +71,10 @@ class Told(NamedTuple):
     """The host and the process of the trial; None: as before."""
     odd: str
     """Which of the values became text, in words."""
+    beside: object = None
+    """What the callbacks of a trainer get besides."""
+    is_judged_later: bool = False
+    """Whether a function of the program judges the checkpoint, and its metrics follow."""
 
 
 class Ranks(NamedTuple):
@@ -190,7 +194,9 @@ class TrialRun:
         if not self.send(values, saved, odd):
             raise StopTrial
 
-    def send(self, metrics: Report, saved: Saved | None, odd: str) -> bool:
+    def send(
+        self, metrics: Report, saved: Saved | None, odd: str, beside: object = None, is_judged_later: bool = False
+    ) -> bool:
         """Send a report to the driver, and wait for its decision: whether the trial continues.
 
         `odd`: which of its values became text, in words.
@@ -199,7 +205,7 @@ class TrialRun:
         self._has_reported = True
         self.iteration += 1
         # After `done` too: where reports are not decided about, `emit` does not wait for the driver.
-        return emit(Told(metrics, saved, where, odd)) and not metrics.get("done")
+        return emit(Told(metrics, saved, where, odd, beside, is_judged_later)) and not metrics.get("done")
 
     def save(self, checkpoint: Checkpoint | None) -> Saved | None:
         """Store a checkpoint in shared memory, on disk, or both."""

@@ -119,12 +119,12 @@ def test_absent_arguments_of_ray_raise_advice() -> None:
 def test_arguments_of_ray_train_raise_advice() -> None:
     pairs: list[tuple[Any, str]] = [
         (tune.FailureConfig, "controller_failure_limit"),
-        (tune.RunConfig, "worker_runtime_env"),
+        (tune.RunConfig, "sync_config"),
         (tune.report, "checkpoint_upload_mode"),
     ]
     for target, argument in pairs:
         with pytest.raises(TypeError, match=rf"Ray's argument {argument} of \w+ is not here: \w+"):
             target(**{argument: 1})
-    assert tune.RunConfig(worker_runtime_env=None), "None asks for nothing"  # type: ignore[call-arg]
+    assert tune.RunConfig(sync_config=None), "None asks for nothing"  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'nonsense'"):
         tune.RunConfig(nonsense=1)  # type: ignore[call-arg]
