@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from mpi_runtime.show.numbers import clock_on, count, moment, plural, seconds, three
 from mpi_runtime.show.page import Block, Column, Document, card, table
 from mpi_runtime.tune.show.plots import importances
-from mpi_runtime.tune.show.shown import Experiment, Running, ShownTrial, first_line
+from mpi_runtime.tune.show.shown import EARLY, Experiment, Running, ShownTrial, first_line, stopped_early
 from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, flat, sign_of
 from mpi_runtime.tune.trials.json_values import written
 
@@ -92,6 +92,7 @@ def _trials(results: Experiment, metric: str | None) -> list[Row]:
     """One entry for each trial, as the charts need it."""
     begin_s = min((_begin_s(result) for result in results if result.history), default=0.0)
     found = []
+    early = stopped_early((one.trial_id, one.status, one.is_halted, _reports(one)) for one in results)
     for result in results:
         history = result.history
         points = [(one["training_iteration"], _finite(one.get(metric or ""))) for one in history]
@@ -101,7 +102,7 @@ def _trials(results: Experiment, metric: str | None) -> list[Row]:
         one: Row = {
             "id": result.trial_id,
             "status": result.status,
-            "word": _word(result.status),
+            "word": _word(EARLY if result.trial_id in early else result.status),
             "value": _finite(result.metrics.get(metric or "")),
         }
         one |= {"ys": _thinned(points), "end": end_s, "took": took_s}
@@ -113,6 +114,10 @@ def _begin_s(result: ShownTrial) -> float:
     """When a trial with reports began, on the clock of `_time_s`. A trial that has paused began earlier than this."""
     last_s, took_s = _time_s(result.history[-1]), _finite(result.metrics.get("time_total_s")) or 0.0
     return min(_time_s(result.history[0]), last_s - took_s)
+
+
+def _reports(result: ShownTrial) -> int:
+    return int(result.history[-1]["training_iteration"]) if result.history else 0
 
 
 def _word(status: str) -> str:
@@ -162,7 +167,7 @@ def _cards(
     best_card = card(f"What is the best {metric or 'result'}?", value, which, values)
     if not metric and len(trials) == 1 and trials[0]["reports"]:
         best_card = _last(results[0])
-    by_state = [[_word(state), count(number)] for state, number in states.most_common()]
+    by_state = [[word, count(number)] for word, number in Counter(one["word"] for one in trials).most_common()]
     unknown = sum(one["value"] is None and bool(one["reports"]) for one in trials) if metric else 0
     by_state += [["without a finite number", count(unknown)]] if unknown else []
     left = len(trials) - ended

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime import tune
+from mpi_runtime.cli.main import main
 from mpi_runtime.cli.watching import searches
 from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.show.page import document as page_of
@@ -49,6 +50,33 @@ def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: py
     last, place = capsys.readouterr().out.splitlines()[-2:]
     assert re.fullmatch(r"4 trials after [\d.]+ m?s: 4 terminated; best loss 0\.2\d* in trial \w+_00000", last)
     assert place == f"results: {tmp_path / 'e'}"
+
+
+def ends(config: dict[str, Any]) -> None:
+    """Trial 0 ends by itself after one report, 1 is stopped at the second, 2 at the last one, as all that get there."""
+    for number in range(config["a"] if config["a"] == 1 else 9):
+        tune.report({"loss": number, "a": config["a"]})
+
+
+def test_a_trial_that_is_stopped_early_is_not_taken_for_a_finished_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(trial_id: str, report: dict[str, Any]) -> bool:
+        return bool(report["training_iteration"] >= {2: 2, 3: 4}.get(report["a"], 9))
+
+    run = tune.RunConfig(name="e", storage_path=tmp_path, stop=stop, progress_reporter=CLIReporter())
+    space = {"a": tune.grid_search([1, 2, 3])}
+    found = tune.Tuner(ends, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+    assert ": 2 terminated, 1 stopped early; best loss 0 in trial" in capsys.readouterr().out
+    assert [one.status for one in found] == ["TERMINATED"] * 3, "as in Ray"
+    assert [one.is_halted for one in found] == [False, True, True]
+    for shown in (found, Watched(tmp_path / "e")):
+        rows = block(page_of(shown), "trials")["rows"]
+        words = [word for row in rows for word in row if word in ("done", "stopped early")]
+        assert words == ["done", "stopped early", "done"]
+    assert main(["tune", "show", str(tmp_path / "e")]) == 0
+    states = [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert states == ["TERMINATED", "STOPPED", "TERMINATED"]
 
 
 def turns(config: dict[str, Any]) -> None:
@@ -190,6 +218,7 @@ IN_A_TERMINAL = """
 import sys, time
 import mpi_runtime
 from mpi_runtime import tune
+from mpi_runtime.cli.main import main
 from mpi_runtime.cli.watching import searches
 
 def train(config):
@@ -241,6 +270,7 @@ cell = """
 import time
 import mpi_runtime
 from mpi_runtime import tune
+from mpi_runtime.cli.main import main
 from mpi_runtime.cli.watching import searches
 
 def train(config):
