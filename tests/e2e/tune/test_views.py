@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime import tune
+from mpi_runtime import train, tune
 from mpi_runtime.cli.main import main
 from mpi_runtime.cli.watching import searches
 from mpi_runtime.tune.experiment.journal_view import Watched
@@ -385,6 +385,27 @@ def test_the_page_of_a_training_has_its_curves_its_numbers_and_its_time(tmp_path
             meta = browser.run("document.querySelector('#meta').innerText")
             assert re.search(rf"started {time.strftime('%Y')}-\d\d-\d\d [\d:]+\s*last report \d{{4}}-", meta), meta
         assert not browser.problems
+
+
+def train_loop(config: dict[str, Any]) -> None:
+    for epoch in range(3):
+        train.report({"loss": 1 / (epoch + 1)})
+
+
+def test_the_page_of_a_trainer_has_a_date_and_speaks_of_a_training(tmp_path: Path) -> None:
+    """Its reports have what was reported alone, so no time; the journal has one."""
+    before_s = time.time()
+    run, scaling = train.RunConfig(name="t", storage_path=tmp_path), train.ScalingConfig(num_workers=1)
+    train.DataParallelTrainer(train_loop, scaling_config=scaling, run_config=run).fit()
+    document = page_of(Watched(tmp_path / "t"))
+    _, *dates = document["meta"]
+    assert [date.partition(" 2")[0] for date in dates] == ["started", "last report"]
+    for date in dates:
+        made_s = time.mktime(time.strptime(" ".join(date.split()[-2:]), "%Y-%m-%d %H:%M:%S"))
+        assert before_s - 2 <= made_s <= time.time() + 1
+    _, did, failed, when = block(document, "answers")["cards"]
+    assert (did["small"], failed["small"], when["said"]) == ("training", "of 1 ended training", "1 of 1 training ended")
+    assert block(document, "trials")["title"] == "Training"
 
 
 def drawn(config: dict[str, Any]) -> None:
