@@ -272,12 +272,18 @@ class Cluster:
         return [bundle.node.number for bundle in self.state.groups[id].bundles.values()]
 
     def put(
-        self, client: int = DRIVER, size: int = 0, rank: int = 0, offset: int = 0, holds: Sequence[bytes] = ()
+        self,
+        client: int = DRIVER,
+        size: int = 0,
+        rank: int = 0,
+        offset: int = 0,
+        holds: Sequence[bytes] = (),
+        made_by: str = "",
     ) -> bytes:
         """Put a value; with a size, one that lies in an arena."""
         id = self.id()
         stored = Stored(rank, offset, size) if size else None
-        self.client_says(client, Put(id, Value(b"" if size else b"value", stored, list(holds))))
+        self.client_says(client, Put(id, Value(b"" if size else b"value", stored, list(holds), made_by=made_by)))
         return id
 
     def done(self, executor: int, *ids: bytes, data: bytes = b"value", us: int = 100) -> None:

@@ -16,6 +16,7 @@ from types import TracebackType
 _TRACEBACK = vars(BaseException)["__traceback__"]
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _RUNPY = os.path.join(os.path.dirname(os.__file__), "runpy.py")
+_HAS_HINTS = "_mpi_runtime_hints"
 _FROZEN = ("<frozen runpy>", "<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 
 
@@ -184,3 +185,21 @@ def install_hook(is_deliberate: Callable[[BaseException], bool], hint: Callable[
 
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show
+    _install_in_notebook(hint)
+
+
+def _install_in_notebook(hint: Callable[[BaseException], str]) -> None:
+    """Show the hint below the error of a cell, once for each shell of IPython: it does not call `sys.excepthook`."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is None or getattr(shell, _HAS_HINTS, False):
+        return
+
+    def after_cell(result: object) -> None:
+        error = getattr(result, "error_in_exec", None)
+        with contextlib.suppress(Exception):  # code of its class
+            if isinstance(error, Exception) and (text := hint(error)):
+                print(text, file=sys.stderr)
+
+    setattr(shell, _HAS_HINTS, True)
+    shell.events.register("post_run_cell", after_cell)

@@ -18,7 +18,7 @@ from mpi_runtime.show.page import Block, Column, table
 
 CALLS_MAX = 20_000
 """The most rows in the table of calls: the last."""
-ENDINGS = ("done", "raised", "died")
+ENDINGS = ("done", "failed", "failed: its process died", "cancelled")
 KINDS = ("task", "actor", "method")
 LINES_MAX = 1000
 TIMELINE_S = 600.0

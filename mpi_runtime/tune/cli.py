@@ -15,6 +15,7 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.files.claim import living_owner_of
 from mpi_runtime.show.command_line import directory_parser, on_directory, print_json
 from mpi_runtime.show.numbers import plural
+from mpi_runtime.tune.show.shown import EARLY, stopped_early
 from mpi_runtime.tune.trial import Config
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def list_all(directory: Path, as_json: bool) -> int:
         })  # fmt: skip
         if as_json:
             continue
-        words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(counts.items()))
+        words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(Counter(_states(seen)).items()))
         end = f", best {metric} {best.metrics[metric]:.6g} in trial {best.trial_id}" if best else ""
         left = seen.remaining() if job else None
         rest = (f"; run by {job}" if job else "") + (f", {left}" if left is not None else "")
@@ -70,6 +71,12 @@ def list_all(directory: Path, as_json: bool) -> int:
 def _seconds(trial: WatchedTrial) -> float:
     """The seconds from its start to its last report."""
     return trial.reported_s - trial.began_s if trial.history else 0.0
+
+
+def _states(seen: Watched) -> list[str]:
+    """The state of each trial, as the lines of a running experiment have it."""
+    early = stopped_early((one.trial_id, one.status, one.is_halted, len(one.history)) for one in seen)
+    return [EARLY if one.trial_id in early else one.status for one in seen]
 
 
 def _facts(trial: WatchedTrial) -> Config:
@@ -100,10 +107,10 @@ def show_trials(directory: Path, as_json: bool) -> int:
         return 0
     aim = f", {seen.mode} {seen.metric}" if seen.metric else ""
     print(f"{directory.name}: trials of {seen.name}{aim}")
-    for one in seen:
+    for one, state in zip(seen, _states(seen), strict=True):
         value = one.metrics.get(seen.metric or "", "")
         reports, config = len(one.history), json.dumps(one.config, default=repr)
-        print(f"{one.trial_id} {one.status:10} {reports:6} reports {_seconds(one):9.1f} s  {value!s:22} {config}")
+        print(f"{one.trial_id} {state:13} {reports:6} reports {_seconds(one):9.1f} s  {value!s:22} {config}")
     return 0
 
 

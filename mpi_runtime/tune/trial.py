@@ -97,6 +97,8 @@ class Trial:
     failures: int = 0
     crashes: int = 0
     error: object = None
+    is_halted: bool = False
+    """Whether the experiment has ended it, and not its own code."""
     local_path: str = ""
     """The directory of its files."""
     beside: object = None

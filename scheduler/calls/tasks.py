@@ -322,10 +322,12 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     if task.state != SENT or not is_whole:
         raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
     executor.drop(event.id)
-    if not (event.raised and task.is_cancelled):  # else it was cut short, or has not run at all
+    outcome = past.RAISED if event.raised else past.RETURNED
+    if event.raised and task.is_cancelled:
+        outcome = past.CANCELLED
+    else:
         known = function.duration_us
         function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
-    outcome = past.RAISED if event.raised else past.RETURNED
     history.record(state, executor, task, event.start_us, event.duration_us, outcome)
     if event.raised and task.overdue and not task.is_cancelled:
         objects.discard(state, *event.values)

@@ -21,7 +21,7 @@ from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.records.statistics import Run
 
-OUTCOMES = ("", "raised", "its process died")
+OUTCOMES = ("", "raised", "its process died", "cancelled")
 
 
 def record(state: State, executor: Executor, task: Task, start_us: int, duration_us: int, outcome: int) -> None:

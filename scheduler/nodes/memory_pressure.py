@@ -23,7 +23,7 @@ from mpi_runtime.scheduler.protocol.limits import LARGEST_OBJECTS
 from mpi_runtime.scheduler.protocol.rank_events import MemoryReported
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, SENT, STOPPING
 from mpi_runtime.scheduler.records.records import Executor, Node, Task
-from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.state import Object, State
 
 
 def reported(state: State, event: MemoryReported, now: int) -> None:
@@ -96,10 +96,14 @@ def full_words(state: State, node: Node, event: MemoryReported) -> str:
     copies = [((found.copies or {}).get(node.number), found) for found in state.objects.values()]
     here = [(copy.size, found) for copy, found in copies if copy is not None]
     largest = sorted(here, key=lambda one: (-one[0], one[1].id))[:LARGEST_OBJECTS]
-    values = [f"{gib(size)} {found}" for size, found in largest]
+    values = [f"{gib(size)} {found}{_made_by(found)}" for size, found in largest]
     said = [f" Largest processes: {', '.join(processes)}."] if processes else []
     said += [f" Largest values in shared memory: {', '.join(values)}."] if values else []
     return f"{words(event)}.{''.join(said)}".removesuffix(".")
+
+
+def _made_by(found: Object) -> str:
+    return f" (made by {found.made_by})" if found.made_by else ""
 
 
 def named(executor: Executor | None, pid: int, name: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-RETURNED, RAISED, DIED = range(3)
-"""The outcomes of an attempt. DIED: with its process."""
+RETURNED, RAISED, DIED, CANCELLED = range(4)
+"""The outcomes of an attempt. DIED: with its process. CANCELLED: it was interrupted, or had not run."""
 
 
 def titled(actor: str, name: str) -> str:
@@ -28,7 +28,7 @@ class Run(Struct, array_like=True):
     start_us: int
     duration_us: int
     outcome: int
-    """RETURNED, RAISED or DIED."""
+    """RETURNED, RAISED, DIED or CANCELLED."""
     attempt: int
     cpus: float
     gpus: float

@@ -95,6 +95,15 @@ class Questions:
         self._line.outbox.request(_query(number, question))
         return decoded(question, self.answer(number))
 
+    def ask_for(self, question: Question[A], limit_s: float) -> A | None:
+        """Ask the scheduler, and return the answer; None: it does not arrive in this time."""
+        number = self.number()
+        self._line.outbox.request(_query(number, question))
+        if not self._line.wait_until(lambda: number in self._replies.arrived, limit_s, None):
+            self._replies.refuse(number)
+            return None
+        return decoded(question, self.answer(number))
+
     def node_id(self) -> str:
         """Return the id of the node of this process. The scheduler is asked once."""
         if not self._node_id:

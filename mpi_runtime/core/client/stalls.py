@@ -12,6 +12,9 @@ from mpi_runtime.core.client.questions import Questions
 from mpi_runtime.scheduler.protocol.questions import Explain, Statistics
 from mpi_runtime.show import bars, log
 
+NAME_LIMIT_S = 0.2
+"""The most seconds that an error about a timeout waits for the name of a function."""
+
 
 class Stalls:
     """Waits of one client, with log lines."""
@@ -67,6 +70,11 @@ class Stalls:
                 return False
         self.bar.turn()
         return True
+
+    def name(self, missing: bytes) -> str:
+        """Return the function that makes an object, or its id: there may be no such function, or no time to ask."""
+        found = self._questions.ask_for(Explain(missing), NAME_LIMIT_S)
+        return (found.name if found is not None else "") or f"object {missing.hex()}"
 
     def _in_words(self, waited_s: float, missing: list[bytes]) -> str:
         found = self._questions.ask(Explain(missing[0]))

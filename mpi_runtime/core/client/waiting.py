@@ -108,9 +108,11 @@ class Waiting:
             waited = f"waited {timeout_s:g} s"
             if timeout_s is not None and timeout_s < 0:
                 waited = f"does not wait with timeout={timeout_s:g} (with None it does)"
+            # A program that polls, with 0, need not wait for a name.
+            first = self._stalls.name(missing[at]) if timeout_s and timeout_s > 0 else f"object {missing[at].hex()}"
             raise errors.GetTimeoutError(
                 f"get() {waited}, and {len(missing) - at} of {len(missing)} values have not arrived. "
-                f"mpi_runtime.explain(ref) shows why; the first is {missing[at].hex()}."
+                f"The first that is missing: {first}. mpi_runtime.explain(ref) shows why."
             )
 
     def _subscribe_elsewhere(self, ids: Sequence[bytes]) -> None:

@@ -31,6 +31,7 @@ from mpi_runtime.core.objects import range_locks
 from mpi_runtime.core.objects.allocator import LARGE, PAGE, Allocator, round_down, round_up
 from mpi_runtime.core.objects.region import HUGE, Window, copy, map_part
 from mpi_runtime.core.transport.base import Buffer
+from mpi_runtime.scheduler.protocol.amounts import gib
 
 if TYPE_CHECKING:
     import numpy
@@ -167,15 +168,15 @@ class AgentArena:
         used, capacity = sum(self._used), self.layout.capacity
         if Allocator.rounded(size) > capacity:
             return (
-                f"The object store of this host has no room for an object of {size} bytes: it has {capacity} bytes in "
+                f"The object store of this host has no room for an object of {gib(size)}: it has {gib(capacity)} in "
                 "all. Start with a larger one, init(object_store_memory=...), or make several objects of it."
             )
         if used + Allocator.rounded(size) > capacity:
-            problem = f"{used} of its {capacity} bytes are in use"
+            problem = f"{gib(used)} of its {gib(capacity)} are in use"
         else:
-            problem = f"of {capacity - used} free bytes only {self.allocator.largest} are in one piece"
+            problem = f"of {gib(capacity - used)} that are free only {gib(self.allocator.largest)} are in one piece"
         return (
-            f"The object store of this host has no room for an object of {size} bytes: {problem}. "
+            f"The object store of this host has no room for an object of {gib(size)}: {problem}. "
             "Drop references to large objects, or start with a larger object store."
         )
 

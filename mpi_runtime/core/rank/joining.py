@@ -27,6 +27,7 @@ from mpi_runtime.core.objects.arena import AgentArena
 from mpi_runtime.core.transport.base import Transport, TransportError
 from mpi_runtime.core.transport.messages import Job, WorkerToHead
 from mpi_runtime.core.transport.poller import Poller
+from mpi_runtime.scheduler.protocol.amounts import gib
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 
@@ -109,7 +110,7 @@ def _new_arena(capacity: int, ranks: int) -> int:
         return arena.create(capacity, ranks)
     except OSError as error:
         raise TransportError(
-            f"The system refuses the file in shared memory for values, of {arena.Layout(capacity, ranks).size} bytes "
+            f"The system refuses the file in shared memory for values, of {gib(arena.Layout(capacity, ranks).size)} "
             f"({arena.SPREAD} times object_store_memory for each rank of the host, most of it empty): "
             f"{machine.shortage(error)}. Raise the limit, or ask for less with init(object_store_memory=...)."
         ) from error

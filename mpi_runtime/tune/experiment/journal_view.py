@@ -11,7 +11,7 @@ from pathlib import Path
 from mpi_runtime.show.numbers import count, plural
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.show.remaining import Remaining, remaining
-from mpi_runtime.tune.study.events import Crashed, Failed, Judged, Moved, Reported
+from mpi_runtime.tune.study.events import Crashed, Ended, Failed, Judged, Moved, Reported
 from mpi_runtime.tune.trial import Config, Report, Trial, count_in, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.json_values import written
@@ -30,6 +30,8 @@ class WatchedTrial:
     """The same as they were made."""
     error: Exception | None = None
     checkpoint: None = None
+    is_halted: bool = False
+    """See `Trial`."""
     kept: dict[int, tuple[int, Saved]] = field(default_factory=dict[int, tuple[int, Saved]])
     """By the numbers of its checkpoints: the index of the report in `history`, and where they are now."""
     judged: dict[int, str] = field(default_factory=dict[int, str])
@@ -75,9 +77,13 @@ class Watched(list[WatchedTrial]):
             for trial_id, config in line.configs.items():
                 path = os.fspath(directory if header.is_training else directory / trial_id)
                 self.append(WatchedTrial(trial_id, written(config), path, began_s=line.now))
-            for trial_id, status in line.states.items():
-                self.of(trial_id).moved(status, line.now)
             event = line.event
+            for trial_id, status in line.states.items():
+                trial = self.of(trial_id)
+                trial.moved(status, line.now)
+                is_done = isinstance(event, Ended) or (isinstance(event, Reported) and event.metrics.get("done"))
+                is_its_own = is_done and getattr(event, "trial_id", "") == trial_id
+                trial.is_halted = status == Trial.TERMINATED and not is_its_own
             if isinstance(event, Reported | Moved) and event.checkpoint is not None:
                 trial, saved = self.of(event.trial_id), event.checkpoint
                 if isinstance(event, Moved) and not saved.is_of(event.trial_id):

@@ -85,6 +85,8 @@ class Result:
     status: str = ""
     """TERMINATED, ERROR, or its state when the experiment was interrupted."""
     _history: History | None = field(default=None, repr=False)
+    is_halted: bool = field(default=False, repr=False)
+    """Whether the experiment has ended it, and not its own code."""
 
     @property
     def return_value(self) -> Any:
@@ -247,7 +249,7 @@ class ResultGrid(Sequence[Result]):
             last, kept = trial.reported, self._kept.ranked(kept) if self._kept else []
         return Result(
             last, checkpoint, error, os.fspath(path), kept, id, trial.config, trial.best_result, trial.status,
-            self._history,
+            self._history, trial.is_halted,
         )  # fmt: skip
 
     def _place(self, trial: Trial) -> Path:

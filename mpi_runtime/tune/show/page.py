@@ -7,12 +7,13 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from mpi_runtime.show.numbers import clock_on, count, moment, plural, seconds, three
 from mpi_runtime.show.page import Block, Column, Document, card, table
 from mpi_runtime.tune.show.plots import importances
-from mpi_runtime.tune.show.shown import Experiment, Running, ShownTrial, first_line
+from mpi_runtime.tune.show.shown import EARLY, Experiment, Running, ShownTrial, first_line, stopped_early
 from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, flat, sign_of
 from mpi_runtime.tune.trials.json_values import written
 
@@ -92,6 +93,7 @@ def _trials(results: Experiment, metric: str | None) -> list[Row]:
     """One entry for each trial, as the charts need it."""
     begin_s = min((_begin_s(result) for result in results if result.history), default=0.0)
     found = []
+    early = stopped_early((one.trial_id, one.status, one.is_halted, _reports(one)) for one in results)
     for result in results:
         history = result.history
         points = [(one["training_iteration"], _finite(one.get(metric or ""))) for one in history]
@@ -101,7 +103,7 @@ def _trials(results: Experiment, metric: str | None) -> list[Row]:
         one: Row = {
             "id": result.trial_id,
             "status": result.status,
-            "word": _word(result.status),
+            "word": _word(EARLY if result.trial_id in early else result.status),
             "value": _finite(result.metrics.get(metric or "")),
         }
         one |= {"ys": _thinned(points), "end": end_s, "took": took_s}
@@ -115,6 +117,10 @@ def _begin_s(result: ShownTrial) -> float:
     return min(_time_s(result.history[0]), last_s - took_s)
 
 
+def _reports(result: ShownTrial) -> int:
+    return int(result.history[-1]["training_iteration"]) if result.history else 0
+
+
 def _word(status: str) -> str:
     return WORDS.get(status, status.lower())
 
@@ -126,10 +132,24 @@ def _dates(results: Experiment) -> list[str]:
         made_s = _finite(one.history[-1].get("timestamp")) if one.history else None
         if made_s:
             found.append((made_s - (_time_s(one.history[-1]) - _begin_s(one)), made_s))
+    ended = [one for one in results if one.history]
+    if not found and ended and (written_s := _written_s(results.experiment_path)):
+        # Reports of a training have no time of their own.
+        begin_s = min(map(_begin_s, ended))
+        found = [(written_s - (max(_time_s(one.history[-1]) for one in ended) - begin_s), written_s)]
     if not found:
         return []
     begin_s, end_s = min(begin for begin, _ in found), max(end for _, end in found)
     return [f"started {moment(begin_s)}", f"last report {moment(end_s)}"]
+
+
+def _written_s(directory: str) -> float:
+    """When the experiment was written last; 0: it is not here."""
+    return max((one.stat().st_mtime for one in Path(directory).glob("*.journal")), default=0.0)
+
+
+def _noun(results: Experiment) -> str:
+    return "training" if getattr(results, "is_training", False) else "trial"
 
 
 def _figures(only: ShownTrial) -> list[Block]:
@@ -162,20 +182,20 @@ def _cards(
     best_card = card(f"What is the best {metric or 'result'}?", value, which, values)
     if not metric and len(trials) == 1 and trials[0]["reports"]:
         best_card = _last(results[0])
-    by_state = [[_word(state), count(number)] for state, number in states.most_common()]
+    by_state = [[word, count(number)] for word, number in Counter(one["word"] for one in trials).most_common()]
     unknown = sum(one["value"] is None and bool(one["reports"]) for one in trials) if metric else 0
     by_state += [["without a finite number", count(unknown)]] if unknown else []
-    left = len(trials) - ended
-    doing = card("What did it do?", count(len(trials)), "trial" if len(trials) == 1 else "trials", by_state)
+    left, noun = len(trials) - ended, _noun(results)
+    doing = card("What did it do?", count(len(trials)), noun if len(trials) == 1 else f"{noun}s", by_state)
     if running is not None:
-        words = "trial runs or waits" if left == 1 else "trials run or wait"
+        words = f"{noun} runs or waits" if left == 1 else f"{noun}s run or wait"
         doing = card("What is it doing?", count(left), words, by_state)
     errors = Counter(one["error"] for one in trials if one["error"]).most_common(4)
     rows = [[text, count(number)] for text, number in errors]
     link = {"note": "Errors and tracebacks", "link": "#trials", "find": "failed"} if failed else {}
-    of = f"of {plural(ended, 'ended trial')}"
+    of = f"of {plural(ended, f'ended {noun}')}"
     failure = card("What failed?", count(failed), of, rows, bad=bool(failed), finds="trials", **link)
-    return [best_card, doing, failure, _when(running, trials, ended, failed)]
+    return [best_card, doing, failure, _when(running, trials, ended, failed, noun)]
 
 
 def _last(only: ShownTrial) -> Block:
@@ -189,13 +209,13 @@ def _last(only: ShownTrial) -> Block:
     return card("What did it report last?", big, f"{first}, report {len(only.history)}".lstrip(", "), rows)
 
 
-def _when(running: Running | None, trials: list[Row], ended: int, failed: int) -> Block:
+def _when(running: Running | None, trials: list[Row], ended: int, failed: int, noun: str) -> Block:
     took = seconds(max((one["end"] for one in trials), default=0.0))
     span = "from the start to the last report"
     whole = len(trials) if running is None else max(len(trials), running.most or 0)
-    rows = [["trials added up", seconds(sum(one["took"] for one in trials))]]
+    rows = [["trials added up", seconds(sum(one["took"] for one in trials))]] if len(trials) > 1 else []
     meter = [ended - failed, failed, len(trials) - ended, whole]
-    known: Block = {"said": f"{count(ended)} of {plural(whole, 'trial')} ended", "meter": meter}
+    known: Block = {"said": f"{count(ended)} of {plural(whole, noun)} ended", "meter": meter}
     if running is None:
         return card("How long did it take?", took, span, rows, **known)
     rows, left = [[span, took], *rows], running.remaining()
@@ -290,7 +310,8 @@ def _table(results: Experiment, trials: list[Row], metric: str | None, mode: str
     said = f"{count(len(trials))}{', the best first' if metric and mode else ''}"
     more = {"search": "failed, adam, lr<0.01", "limit": 15, "empty": "No trial has begun.", "details": details}
     sort = 1 if metric else 0
-    return table("trials", "Trials", columns, rows, said=said, open=True, sort=sort, down=mode == "max", **more)
+    title = "Training" if _noun(results) == "training" else "Trials"
+    return table("trials", title, columns, rows, said=said, open=True, sort=sort, down=mode == "max", **more)
 
 
 def _details(result: ShownTrial, one: Row, config: Config) -> list[Block]:

@@ -17,7 +17,7 @@ from mpi_runtime.show.live_picture import PAUSE_S, live_picture
 from mpi_runtime.show.numbers import plural, seconds
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.show.remaining import remaining_of
-from mpi_runtime.tune.show.shown import first_line
+from mpi_runtime.tune.show.shown import EARLY, first_line, stopped_early
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import OF_EACH_REPORT, Report, Trial, flat, has_value, sign_of, text
@@ -30,7 +30,7 @@ LINE_S = 10.0
 ROWS = 20
 """The most rows of a table."""
 METRICS_MAX = 4
-STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
+STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, EARLY, Trial.ERROR)
 
 
 @runtime_checkable
@@ -102,7 +102,7 @@ class ProgressReporter(Callback):
     def summary(self) -> str:
         """The state in a line."""
         study = self._driver.study
-        counts = Counter(trial.status for trial in study.trials.values())  # those of earlier runs too
+        counts = Counter(self._states().values())  # those of earlier runs too
         words = ", ".join(f"{counts[state]} {state.lower()}" for state in STATES if counts[state])
         best, known = self._best(), len(study.trials)
         has_more = study.most is not None and study.most > known
@@ -116,6 +116,12 @@ class ProgressReporter(Callback):
         if (left := remaining_of(study, self._driver.now())) is not None:
             text += f"; {left}, {left.basis}" if left.how == "at most" else f"; {left}"
         return text
+
+    def _states(self) -> dict[str, str]:
+        """The state of each trial: those that are stopped early have one of their own."""
+        trials = self._driver.study.trials.values()
+        early = stopped_early((one.trial_id, one.status, one.is_halted, one.iteration) for one in trials)
+        return {one.trial_id: EARLY if one.trial_id in early else one.status for one in trials}
 
     def _best(self) -> Trial | None:
         study = self._driver.study
@@ -135,12 +141,18 @@ class ProgressReporter(Callback):
         chosen = [trial for trial in self._live.values() if trial is not best][: ROWS - 1]
         rest = [trial for trial in reversed(trials) if trial.trial_id not in self._live and trial is not best]
         chosen = [*([best] if best else []), *chosen, *rest[: max(0, ROWS - 1 - len(chosen))]]
+        states = self._states()
         head = ["trial", "status", "runs on", "reports", "seconds", *parameters, *metrics]
         rows = []
         for trial in chosen:
             host, pid = self._driver.where.get(trial.trial_id, ("", 0))
             where = f"{host}:{pid}" if host and trial.status == Trial.RUNNING else ""
-            row = [f"{trial.trial_id}{' *' if trial is best else ''}", trial.status, where, str(trial.iteration)]
+            row = [
+                f"{trial.trial_id}{' *' if trial is best else ''}",
+                states[trial.trial_id],
+                where,
+                str(trial.iteration),
+            ]
             row += [f"{trial.time_total_s:.1f}", *(_short(trial.config.get(name)) for name in parameters)]
             rows.append([*row, *(_short(trial.last_result.get(name)) for name in metrics)])
         return head, rows

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
 from mpi_runtime.tune.show.remaining import Remaining
-from mpi_runtime.tune.trial import Config, Report
+from mpi_runtime.tune.trial import Config, Report, Trial
 
 
 class HasPath(Protocol):
@@ -23,6 +23,8 @@ class ShownTrial(Protocol):
     status: str
     path: str
     error: Exception | None
+    is_halted: bool
+    """See `Trial`."""
 
     @property
     def metrics(self) -> Report:
@@ -78,6 +80,25 @@ class Running(Experiment, Protocol):
 
     def remaining(self) -> Remaining | None:
         """How long it still takes; None: not known."""
+
+
+EARLY = "STOPPED EARLY"
+"""The state of such a trial, where people read it; its `status` is TERMINATED, as in Ray."""
+
+
+def stopped_early(trials: Iterable[tuple[str, str, bool, int]]) -> set[str]:
+    """Return the ids of trials that the experiment has ended after fewer reports than the longest trial has made.
+
+    Those that it ends at the end, such as `max_t` of a scheduler, are done like those that have ended by themselves.
+
+    Args:
+        trials: id, status, `is_halted` of `Trial`, and the number of reports of each.
+    """
+    known = list(trials)
+    most = max((reports for *_, reports in known), default=0)
+    return {
+        id for id, status, is_halted, reports in known if status == Trial.TERMINATED and is_halted and reports < most
+    }
 
 
 def first_line(error: object) -> str:

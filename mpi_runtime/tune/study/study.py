@@ -173,7 +173,7 @@ class Study:
             case events.Judged():
                 self._validated(self.trials[event.trial_id], event)
             case events.Ended():
-                self._finish(self._running[event.trial_id], Trial.TERMINATED)
+                self._finish(self._running[event.trial_id], Trial.TERMINATED, is_halted=False)
             case events.Failed():
                 trial = self._running[event.trial_id]
                 trial.failures += 1
@@ -356,8 +356,9 @@ class Study:
         if self.failure.fail_fast:
             self._close()
 
-    def _finish(self, trial: Trial, status: str) -> None:
-        """End a trial for good, and inform the searcher and the scheduler."""
+    def _finish(self, trial: Trial, status: str, is_halted: bool = True) -> None:
+        """End a trial for good, and inform the searcher and the scheduler. `is_halted`: see `Trial`."""
+        trial.is_halted = is_halted and status == Trial.TERMINATED and not trial.reported.get("done")
         self._running.pop(trial.trial_id, None)
         self._paused.pop(trial.trial_id, None)
         self._move(trial, status)

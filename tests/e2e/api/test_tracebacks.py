@@ -353,3 +353,19 @@ def test_a_notebook_shows_such_an_error() -> None:
     text = formatter.text(type(error), error, error.__traceback__)
     assert "waiting.py" not in text
     assert "outer() failed" in text
+
+
+def test_a_notebook_shows_hints_of_mistakes() -> None:
+    pytest.importorskip("IPython")
+    source = """
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+for cell in ("import mpi_runtime as ray", "ray.init(num_cpus=1)", "ray.put(1) + 1", "1 / 0"):
+    shell.run_cell(cell)
+shell.run_cell("ray.shutdown(); ray.init(num_cpus=1)")
+shell.run_cell("ray.put(2) + 1")
+"""
+    completed = run_program(source, env={"NO_COLOR": "1"}).expect()
+    assert completed.stderr.count("mpi_runtime: an ObjectRef stands for a value") == 2, "once for each mistake"
+    assert "ZeroDivisionError" in completed.stdout + completed.stderr

@@ -98,8 +98,10 @@ def test_get_of_a_list_with_something_else() -> None:
 def test_get_gives_up_in_time(timeout: float, gate: Gate) -> None:
     ref = behind.remote(gate.path, 5)
     waited = r"does not wait with timeout=-1 \(with None it does\)" if timeout < 0 else f"waited {timeout} s"
-    with pytest.raises(GetTimeoutError, match=rf"get\(\) {waited}, and 1 of 1 values"):
+    with pytest.raises(GetTimeoutError, match=rf"get\(\) {waited}, and 1 of 1 values") as raised:
         get(ref, timeout=timeout)
+    name = "behind" if timeout > 0 else f"object {ref.hex()}"
+    assert f"The first that is missing: {name}. " in str(raised.value)
     with pytest.raises(TimeoutError):
         get([put(1), ref], timeout=timeout)
     gate.open()

@@ -117,7 +117,8 @@ def check_page(path: Path) -> None:
     assert when["rows"] == [["calls done", "6"], ["calls not done", "2"]]
     rows = block(document, "calls")["rows"]
     assert sorted((row[1], row[2]) for row in rows) == sorted(
-        [("work", "done")] * 4 + [("Counter", "done"), ("Counter.add", "done"), ("wrong", "raised"), ("dies", "died")]
+        [("work", "done")] * 4
+        + [("Counter", "done"), ("Counter.add", "done"), ("wrong", "failed"), ("dies", "failed: its process died")]
     )
     functions = block(document, "functions")
     assert {row[0]: (row[6], row[7]) for row in functions["rows"]} == {
@@ -245,10 +246,10 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
         names = "[...document.querySelectorAll('#calls tbody tr td:first-child')].map(one => one.textContent)"
         assert len(browser.run(names)) == 8
         browser.run(
-            "const field = document.querySelector('#calls input'); field.value = 'raised'; "
+            "const field = document.querySelector('#calls input'); field.value = 'failed'; "
             "field.dispatchEvent(new Event('input'))"
         )
-        assert browser.run(names) == ["wrong"]
+        assert sorted(browser.run(names)) == ["dies", "wrong"]
         browser.run("document.querySelector('#functions th:nth-child(1) button').click()")
         order = "[...document.querySelectorAll('#functions tbody tr.row')].map(one => one.dataset.id).join()"
         assert browser.run(order) == "Counter,Counter.add,dies,work,wrong"

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime import tune
+from mpi_runtime import train, tune
+from mpi_runtime.cli.main import main
 from mpi_runtime.cli.watching import searches
 from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.show.page import document as page_of
@@ -49,6 +50,33 @@ def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: py
     last, place = capsys.readouterr().out.splitlines()[-2:]
     assert re.fullmatch(r"4 trials after [\d.]+ m?s: 4 terminated; best loss 0\.2\d* in trial \w+_00000", last)
     assert place == f"results: {tmp_path / 'e'}"
+
+
+def ends(config: dict[str, Any]) -> None:
+    """Trial 0 ends by itself after one report, 1 is stopped at the second, 2 at the last one, as all that get there."""
+    for number in range(config["a"] if config["a"] == 1 else 9):
+        tune.report({"loss": number, "a": config["a"]})
+
+
+def test_a_trial_that_is_stopped_early_is_not_taken_for_a_finished_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(trial_id: str, report: dict[str, Any]) -> bool:
+        return bool(report["training_iteration"] >= {2: 2, 3: 4}.get(report["a"], 9))
+
+    run = tune.RunConfig(name="e", storage_path=tmp_path, stop=stop, progress_reporter=CLIReporter())
+    space = {"a": tune.grid_search([1, 2, 3])}
+    found = tune.Tuner(ends, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+    assert ": 2 terminated, 1 stopped early; best loss 0 in trial" in capsys.readouterr().out
+    assert [one.status for one in found] == ["TERMINATED"] * 3, "as in Ray"
+    assert [one.is_halted for one in found] == [False, True, True]
+    for shown in (found, Watched(tmp_path / "e")):
+        rows = block(page_of(shown), "trials")["rows"]
+        words = [word for row in rows for word in row if word in ("done", "stopped early")]
+        assert words == ["done", "stopped early", "done"]
+    assert main(["tune", "show", str(tmp_path / "e")]) == 0
+    states = [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert states == ["TERMINATED", "STOPPED", "TERMINATED"]
 
 
 def turns(config: dict[str, Any]) -> None:
@@ -190,6 +218,7 @@ IN_A_TERMINAL = """
 import sys, time
 import mpi_runtime
 from mpi_runtime import tune
+from mpi_runtime.cli.main import main
 from mpi_runtime.cli.watching import searches
 
 def train(config):
@@ -241,6 +270,7 @@ cell = """
 import time
 import mpi_runtime
 from mpi_runtime import tune
+from mpi_runtime.cli.main import main
 from mpi_runtime.cli.watching import searches
 
 def train(config):
@@ -355,6 +385,27 @@ def test_the_page_of_a_training_has_its_curves_its_numbers_and_its_time(tmp_path
             meta = browser.run("document.querySelector('#meta').innerText")
             assert re.search(rf"started {time.strftime('%Y')}-\d\d-\d\d [\d:]+\s*last report \d{{4}}-", meta), meta
         assert not browser.problems
+
+
+def train_loop(config: dict[str, Any]) -> None:
+    for epoch in range(3):
+        train.report({"loss": 1 / (epoch + 1)})
+
+
+def test_the_page_of_a_trainer_has_a_date_and_speaks_of_a_training(tmp_path: Path) -> None:
+    """Its reports have what was reported alone, so no time; the journal has one."""
+    before_s = time.time()
+    run, scaling = train.RunConfig(name="t", storage_path=tmp_path), train.ScalingConfig(num_workers=1)
+    train.DataParallelTrainer(train_loop, scaling_config=scaling, run_config=run).fit()
+    document = page_of(Watched(tmp_path / "t"))
+    _, *dates = document["meta"]
+    assert [date.partition(" 2")[0] for date in dates] == ["started", "last report"]
+    for date in dates:
+        made_s = time.mktime(time.strptime(" ".join(date.split()[-2:]), "%Y-%m-%d %H:%M:%S"))
+        assert before_s - 2 <= made_s <= time.time() + 1
+    _, did, failed, when = block(document, "answers")["cards"]
+    assert (did["small"], failed["small"], when["said"]) == ("training", "of 1 ended training", "1 of 1 training ended")
+    assert block(document, "trials")["title"] == "Training"
 
 
 def drawn(config: dict[str, Any]) -> None:

@@ -5,9 +5,18 @@ from collections import deque
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Fetch
-from mpi_runtime.scheduler.protocol.events import Done, RetrySpec, Returned, Titled, Value
+from mpi_runtime.scheduler.protocol.events import CancelRequested, Done, RetrySpec, Returned, Titled, Value
 from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
-from mpi_runtime.scheduler.protocol.past import RETURNED, MoveTimes, PastMove, PastRun, RunNode, RunProcess, RunTimes
+from mpi_runtime.scheduler.protocol.past import (
+    CANCELLED,
+    RETURNED,
+    MoveTimes,
+    PastMove,
+    PastRun,
+    RunNode,
+    RunProcess,
+    RunTimes,
+)
 from mpi_runtime.scheduler.protocol.questions import Actors, History, Report, Statistics
 from mpi_runtime.scheduler.protocol.rank_events import Fetched, RoomWanted, Spilled
 from mpi_runtime.scheduler.protocol.window_questions import Glance, MovesFrom
@@ -63,6 +72,20 @@ def test_each_attempt_and_how_it_ended() -> None:
         assert (raised.attempt, raised.error, raised.times) == (0, "raised", RunTimes(1_000_000, 5, 10))
         assert (died.attempt, died.error, died.process.executor) == (1, "its process died", executor)
         assert died.times == RunTimes(1_000_000, 1_000_000, 400)
+        cluster.released(id)
+
+
+def test_a_cancelled_attempt_has_not_just_raised() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        id = cluster.submit()
+        executor = cluster.placed(id)
+        cluster.client_says(DRIVER, CancelRequested(id, False, False))
+        error = Value(b"cancelled", is_error=True)
+        cluster.client_says(executor, Returned(id, [error], 10, raised=True, start_us=5))
+        cluster.forget()
+        (run,) = runs(cluster)
+        assert run.error == "cancelled"
+        assert [one.outcome for one in cluster.ask(Report()).runs] == [CANCELLED]
         cluster.released(id)
 
 

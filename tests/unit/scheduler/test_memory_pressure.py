@@ -122,7 +122,7 @@ def test_the_task_that_was_started_last_and_may_run_again_is_ended() -> None:
 
 def test_a_task_that_is_too_large_alone_uses_up_its_retries() -> None:
     with Cluster().node(cpus=4) as cluster:
-        large = cluster.put(size=LARGE)
+        large = cluster.put(size=LARGE, made_by="app.py:12 in main")
         call = cluster.submit(max_retries=1)
         for attempt in range(2):
             executor = cluster.placed(call)
@@ -139,7 +139,7 @@ def test_a_task_that_is_too_large_alone_uses_up_its_retries() -> None:
         assert told.code == "OutOfMemoryError"
         assert "was ended because the memory of host0 is nearly used up: 31.0 GiB of 32.0 GiB" in told.message
         assert "Largest processes: 3.0 GiB python (pid 4711)." in told.message
-        assert f"object {large.hex()}" in told.message
+        assert f"object {large.hex()} (made by app.py:12 in main)" in told.message
         assert "It was run 2 time(s); max_retries is 1" in told.message
         cluster.forget()
 

@@ -119,8 +119,8 @@ def test_the_capacity_is_the_hosts(descriptor: int) -> None:
     first = one.allocate(10 * MIB)
     assert first is not None
     assert two.allocate(7 * MIB) is None
-    assert "no room for an object of 7340032 bytes: 10485760 of its 16777216 bytes are in use" in two.refusal(7 * MIB)
-    assert "no room for an object of 17825792 bytes: it has 16777216 bytes in all" in two.refusal(17 * MIB)
+    assert "no room for an object of 7.0 MiB: 10.0 MiB of its 16.0 MiB are in use" in two.refusal(7 * MIB)
+    assert "no room for an object of 17.0 MiB: it has 16.0 MiB in all" in two.refusal(17 * MIB)
     assert (one.allocator.used, two.allocator.used) == (10 * MIB, 0)
     assert two.allocate(6 * MIB) is not None
     assert one.allocate(1) is None
@@ -155,7 +155,7 @@ def test_a_refusal_tells_of_holes() -> None:
     agent.free(kept[0] or 0)
     assert agent.allocator.used == 3 * MIB
     agent._used[0] = 0  # as if these were not counted
-    assert "of 4194304 free bytes only" in agent.refusal(4 * MIB)
+    assert "of 4.0 MiB that are free only" in agent.refusal(4 * MIB)
     os.close(descriptor)
 
 
