@@ -121,6 +121,11 @@ class ActorClass(Registered, Generic[T, Init]):
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(types.GenericAlias)  # so that ActorClass[C] is enough
 
+        def __new__(cls, of: type, *_: object) -> ActorClass:
+            """Give the type Ray's name, `ActorClass(C)`: libraries name actors by it."""
+            name = f"ActorClass({getattr(of, '__name__', '')})"
+            return object.__new__(type(name, (cls,), {"__doc__": cls.__doc__}) if cls is ActorClass else cls)
+
     def __init__(self, cls: type[T], options: Mapping[str, object]) -> None:
         option_rules.check(options, option_rules.ACTOR_OPTIONS, "actors")
         option_rules.check_name(options)
@@ -160,6 +165,16 @@ class ActorClass(Registered, Generic[T, Init]):
         }
         return found | special
 
+    @property
+    def __ray_actor_class__(self) -> type[T]:
+        """The class itself, for libraries: Ray's name of it."""
+        return self._class
+
+    @property
+    def __ray_metadata__(self) -> types.SimpleNamespace:
+        """What libraries read of Ray's: the class itself and its name."""
+        return types.SimpleNamespace(modified_class=self._class, class_name=self._name)
+
     def __getattr__(self, name: str) -> Any:
         # Class attributes and static methods need no instance.
         if name.startswith("_"):
@@ -183,7 +198,7 @@ class ActorClass(Registered, Generic[T, Init]):
 
     def options(self, **options: object) -> ActorClass[T, Init]:
         """The same class with other options, those of `remote`; what is not named stays. This class is not changed."""
-        changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
+        changed: ActorClass[T, Init] = type(self)(self._class, {**self._options, **options})
         changed._code = self._code
         return changed
 
