@@ -13,7 +13,7 @@ from itertools import islice
 from mpi_runtime.scheduler.dispatch import alternatives
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.dependencies import elsewhere, stage
-from mpi_runtime.scheduler.dispatch.executors import acquire, acquire_any, ahead_us
+from mpi_runtime.scheduler.dispatch.executors import acquire, acquire_any, acquire_without_cpu, ahead_us
 from mpi_runtime.scheduler.dispatch.fair_shares import is_before
 from mpi_runtime.scheduler.dispatch.queues import await_room, mark_dirty, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation, reserve, reserve_for_fractions, stop_idle
@@ -43,6 +43,8 @@ def serve(state: State, queue: Queue, now: int) -> bool:
     has_grown = False
     while may_grow and queue.ready and not (has_grown and state.by_turns):
         new = acquire(state, queue, now) if not has_choice else acquire_any(state, queue, now)
+        if new is None and for_actors:
+            new = acquire_without_cpu(state, queue, now)
         if new is None:
             break
         has_grown = True

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice, takewhile
 
+import msgspec
+
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
 from mpi_runtime.scheduler.dispatch.backfill import note_length
 from mpi_runtime.scheduler.dispatch.fair_shares import use_of
@@ -12,10 +14,11 @@ from mpi_runtime.scheduler.dispatch.locality import waits_for_near
 from mpi_runtime.scheduler.dispatch.queues import mark_dirty, queue_at
 from mpi_runtime.scheduler.dispatch.reservations import end_reservation, stop_idle
 from mpi_runtime.scheduler.places import gpu_pool
-from mpi_runtime.scheduler.places.constraints import find_source
+from mpi_runtime.scheduler.places.constraints import find_source, sources
 from mpi_runtime.scheduler.protocol import limits
 from mpi_runtime.scheduler.protocol.effects import Membership, StartExecutor
-from mpi_runtime.scheduler.protocol.limits import EXECUTORS_IN_A_ROW, STUCK_US
+from mpi_runtime.scheduler.protocol.events import ActorSpec
+from mpi_runtime.scheduler.protocol.limits import ACTOR_PATIENCE_US, EXECUTORS_IN_A_ROW, STUCK_US
 from mpi_runtime.scheduler.protocol.resources import Grant, give_back, take, take_gpus
 from mpi_runtime.scheduler.records.grant_sources import Source
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
@@ -70,6 +73,28 @@ def acquire(state: State, queue: Queue, now: int) -> Executor | None:
         hire(state, queue, executor, source, grant, now)
         return executor
     return None
+
+
+def acquire_without_cpu(state: State, queue: Queue, now: int) -> Executor | None:
+    """Hire an executor for an actor that will hold no CPU, once it has waited for a free one; None: not now.
+
+    The host or bundle must have the CPU, but not free.
+    """
+    task, stated = queue.ready[0], queue.request
+    kind = task.function.spec.kind
+    if not isinstance(kind, ActorSpec) or kind.held_cpu or not stated.cpu or queue.family.ranks:
+        return None
+    patient_until = max(queue.progress_us, task.submitted_us) + ACTOR_PATIENCE_US
+    if now < patient_until:
+        state.alarms.set(queue, patient_until)
+        return None
+    if any(source.total.cpu < stated.cpu for source in sources(state, queue.where)):
+        return None
+    queue.request = msgspec.structs.replace(stated, cpu=0)
+    try:
+        return acquire(state, queue, now)
+    finally:
+        queue.request = stated
 
 
 def acquire_any(state: State, queue: Queue, now: int) -> Executor | None:

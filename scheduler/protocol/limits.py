@@ -50,6 +50,11 @@ VICTIMS_MAX: Final = 8
 STUCK_US: Final = 5_000
 """An executor with calls behind the running one counts as stuck after this long without progress."""
 
+ACTOR_PATIENCE_US: Final = 100_000
+"""The creation of an actor that will hold no CPU waits this long for a free one. Then it needs none: all may be held
+for good, by placement groups or by a call that waits for this actor in a loop. Each queue creates one actor in that
+time, so that heavy constructors do not run all at once."""
+
 IDLE_US_MAX: Final = 10_000_000
 """An executor beyond the node's CPU count that has been idle for this long is stopped."""
 

@@ -37,6 +37,8 @@ JOB: dict[str, Any] = {
     "namespace": "docs",
     "log_to_driver": False,
 }
+ON_HOSTS: dict[str, dict[str, Any]] = {"ray": {"address": "auto"}, "mpi_runtime": {"num_cpus": 4, "num_gpus": 2}}
+"""The job on two hosts. Ray's has been started with 4 CPUs and 2 GPUs on each."""
 LIMIT_S = {"ray": 120, "mpi_runtime": 45}
 """How long one program may take."""
 CHAPTERS = sorted(path.stem for path in (HOME / "chapters").glob("*.py") if path.stem != "__init__")
@@ -103,9 +105,11 @@ def job(chapter: ModuleType) -> Iterator[Callable[[], None]]:
         ray.shutdown()
 
 
-def run(name: str, against: str, pattern: str) -> dict[str, tuple[str, str, float]]:
+def run(name: str, against: str, pattern: str, hosts: bool) -> dict[str, tuple[str, str, float]]:
     """What the programs of a chapter print, why it may differ here, and how many seconds each took."""
-    chapter = importlib.import_module(f"tests.ray_docs.chapters.{name}")
+    chapter: Any = importlib.import_module(f"tests.ray_docs.chapters.{name}")
+    if hosts:
+        chapter.JOB = ON_HOSTS[against]
     found: dict[str, tuple[str, str, float]] = {}
     with job(chapter) as start_again:
         for title, program in programs(chapter).items():
@@ -125,9 +129,9 @@ def recorded(name: str) -> dict[str, dict[str, str]]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def record(name: str, against: str, found: dict[str, tuple[str, str, float]]) -> None:
+def record(name: str, suffix: str, against: str, found: dict[str, tuple[str, str, float]]) -> None:
     """Write it down."""
-    known = recorded(name)
+    known = recorded(name + suffix)
     for title, (text, why, _) in found.items():
         entry = known.setdefault(title, {})
         if against == "ray":
@@ -138,7 +142,7 @@ def record(name: str, against: str, found: dict[str, tuple[str, str, float]]) ->
             entry.pop("here", None)
     chapter = sys.modules[f"tests.ray_docs.chapters.{name}"]
     kept = {title: known[title] for title in programs(chapter) if title in known}
-    (HOME / "recorded" / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (HOME / "recorded" / f"{name}{suffix}.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def main() -> int:
@@ -149,6 +153,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true")
     parser.add_argument("-k", default="", help="only programs with this in their name")
     parser.add_argument("-v", action="store_true", help="tell how long each took")
+    parser.add_argument("--hosts", action="store_true", help="of a chapter that has a JOB: on two hosts")
     options = parser.parse_args()
     if options.against == "mpi_runtime":
         import mpi_runtime
@@ -156,12 +161,13 @@ def main() -> int:
         mpi_runtime.install_as_ray()
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, _out_of_time)
+    suffix = "_on_hosts" if options.hosts else ""
     same = different = wrong = 0
     for name in options.chapters or CHAPTERS:
-        found = run(name, options.against, options.k)
+        found = run(name, options.against, options.k, options.hosts)
         if options.record:
-            record(name, options.against, found)
-        known = recorded(name)
+            record(name, suffix, options.against, found)
+        known = recorded(name + suffix)
         for title, (text, why, seconds) in found.items():
             entry = known.get(title, {})
             rays = entry.get("ray", "not recorded")

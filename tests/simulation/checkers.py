@@ -361,7 +361,9 @@ class Checker:
         require(executor.effect.threads == max(1, function.cpu // UNIT), f"{name} has a wrong number of threads")
         woke = executor.number in host.uses and host.uses[executor.number].woke
         place = self.places.told[call.id]
-        use = Use(executor.agent.host, function.cpu, function.memory, function.custom, devices, woke=woke, place=place)
+        # An actor that will hold no CPU may be created where none is free.
+        cpu = 0 if function.kind == ACTOR and not function.held_cpu else function.cpu
+        use = Use(executor.agent.host, cpu, function.memory, function.custom, devices, woke=woke, place=place)
         wrong = self.places.started(call.id, function, executor.agent.host, host.labels)
         require(not wrong, f"{name}: {wrong}")
         if function.kind == ACTOR:

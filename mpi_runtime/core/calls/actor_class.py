@@ -173,8 +173,13 @@ class ActorClass(Registered, Generic[T, Init]):
 
     @property
     def __ray_actor_class__(self) -> type[T]:
-        """The plain class, by Ray's name for it: libraries derive from it."""
+        """The class itself, for libraries: Ray's name of it."""
         return self._class
+
+    @property
+    def __ray_metadata__(self) -> types.SimpleNamespace:
+        """What libraries read of Ray's: the class itself and its name."""
+        return types.SimpleNamespace(modified_class=self._class, class_name=self._name)
 
     def __getattr__(self, name: str) -> Any:
         # Class attributes and static methods need no instance.
@@ -199,7 +204,7 @@ class ActorClass(Registered, Generic[T, Init]):
 
     def options(self, **options: object) -> ActorClass[T, Init]:
         """The same class with other options, those of `remote`; what is not named stays. This class is not changed."""
-        changed: ActorClass[T, Init] = ActorClass(self._class, {**self._options, **options})
+        changed: ActorClass[T, Init] = type(self)(self._class, {**self._options, **options})
         changed._code = self._code
         return changed
 

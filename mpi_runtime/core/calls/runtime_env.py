@@ -24,7 +24,7 @@ from mpi_runtime.core.client.object_ref import ObjectRef, adopt, keep
 from mpi_runtime.core.client.scope import Inherited
 from mpi_runtime.core.client.submitting import put
 from mpi_runtime.core.executor import setup_hooks
-from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR
+from mpi_runtime.core.executor.scratch import NSIGHT, PY_MODULES, WORKING_DIR
 from mpi_runtime.core.objects import serialize, working_dirs
 from mpi_runtime.scheduler.protocol.ids import digest
 
@@ -37,12 +37,11 @@ _NOT_HERE = {
     "container": "start the ranks in the container: mpirun -n 8 apptainer exec IMAGE python app.py",
     "image_uri": "start the ranks in the container: mpirun -n 8 apptainer exec IMAGE python app.py",
     "py_executable": "start the program with that Python: all processes of a job run the same",
-    "nsight": "start the profiler around the ranks: mpirun -n 8 nsys profile python app.py",
     "rocprof_sys": "start the profiler around the ranks: mpirun -n 8 rocprof-sys-run -- python app.py",
     "java_jars": "start Java from the task: only Python functions can be called",
 }
 """Keys that only Ray has, and the alternatives."""
-_KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "worker_process_setup_hook", "config")
+_KNOWN = ("env_vars", "working_dir", "py_modules", "excludes", "worker_process_setup_hook", "nsight", "config")
 
 
 Stated = Mapping[str, Any]
@@ -61,6 +60,7 @@ class RuntimeEnv(dict[str, Any]):
                 it and import from it first. `py_modules`: directories, Python files or modules that calls can import.
                 `excludes`: patterns as in `.gitignore`, for files to leave out. `worker_process_setup_hook`: a function
                 without arguments, or its name as `"module.function"`, that each process calls before its first call.
+                `nsight`: "default", or options of `nsys profile` by name, under which the processes run.
                 `config`: accepted as in Ray, without effect.
 
         Raises:
@@ -130,6 +130,7 @@ def check(name: str, value: object) -> None:
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict, not {value!r}")
     for key, given in value.items():
+        key = key.removeprefix("_") if key == "_nsight" else key  # a name that Ray has for it
         if key in _NOT_HERE:
             raise ValueError(
                 f"{name}[{key!r}] is not supported: a job uses what its hosts have, and installs nothing. "
@@ -185,6 +186,13 @@ def _check_hook(name: str, value: object) -> None:
         raise TypeError(f"{name} must be a function without arguments, or its name as 'module.function', not {value!r}")
 
 
+def _check_nsight(name: str, value: object) -> None:
+    if isinstance(value, dict) and all(isinstance(one, str) for pair in value.items() for one in pair):
+        return
+    if value != "default":
+        raise ValueError(f'{name} must be "default", or options of nsys profile: {{"t": "cuda,nvtx"}}; not {value!r}')
+
+
 def _check_patterns(name: str, value: object) -> None:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
         raise TypeError(f"{name} must be a list of patterns as in .gitignore, not {value!r}")
@@ -196,6 +204,7 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
     "py_modules": _check_modules,
     "excludes": _check_patterns,
     "worker_process_setup_hook": _check_hook,
+    "nsight": _check_nsight,
     "config": _check_config,
 }
 
@@ -219,6 +228,9 @@ def environment(inherited: Inherited, given: Stated) -> dict[str, str]:
         found[PY_MODULES] = _named(inherited, packed["py_modules"])
     if given.get("worker_process_setup_hook") is not None:
         found[setup_hooks.SETUP] = setup_hooks.packed(given["worker_process_setup_hook"])
+    nsight = given.get("nsight") or given.get("_nsight")
+    if nsight is not None:
+        found[NSIGHT] = json.dumps(nsight)
     return found
 
 

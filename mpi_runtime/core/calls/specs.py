@@ -202,7 +202,7 @@ def actor_spec(
     environment: dict[str, str] | None = None,
     code: bytes = b"",
 ) -> Spec:
-    """The spec of an actor's creation. Without `num_cpus` it needs one CPU to be placed and none to run.
+    """The spec of an actor's creation. Without `num_cpus` it needs a host with a CPU, and holds none.
 
     `environment` is made of its `runtime_env`. `code` is the hash of the class, if its states are to be saved.
     """

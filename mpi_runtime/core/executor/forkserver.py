@@ -48,17 +48,20 @@ from mpi_runtime.core.executor.fork_messages import (
     read_request,
 )
 from mpi_runtime.core.executor.own_scheduler_mark import CALL_OF
+from mpi_runtime.core.executor.scratch import NSIGHT
 from mpi_runtime.core.host import mpi_files
 from mpi_runtime.core.host.machine import shortage
 from mpi_runtime.core.host.process_tree import (
     adopt_orphans,
     children,
     continue_without_parent,
+    descendants,
     die_with_parent,
     has_variable,
     is_exiting,
     is_group,
     kill_group,
+    name_of,
     open_files,
 )
 from mpi_runtime.core.host.spawn import COSTLY, THREAD_VARIABLES, name_process, shadowed
@@ -69,10 +72,14 @@ PUBLIC = (*(f"mpi_runtime.core.api.{name}" for name in ("job", "calls", "values"
 """The modules that user code calls. They are text, since this module must not import them."""
 PRELOADED = ("cloudpickle", "mpi_runtime.core.executor.process_setup", *PUBLIC)
 """Modules that executors find loaded."""
+EXECUTOR = "mpi-rt-executor"
+"""The name of the process of an executor."""
 LOOK_AGAIN_MS = 20
 """Milliseconds between two looks at the rest of a group. The end of adopted processes, which are most, is signalled."""
 DESCRIPTORS_MAX = 8
 """Descriptors of one request: those of an executor, two more of a member of a gang, and a file with a long request."""
+PROFILED_END_S, REPORT_S = 1.0, 60.0
+"""Seconds for executors under a profiler to end by themselves, and for the profiler to write its report then."""
 END_LIMIT_S = 5.0
 """How long to wait for killed processes, in seconds. Freeing much memory takes time, and one that hangs in a device
 driver never ends."""
@@ -104,6 +111,8 @@ class Forkserver:
         self._executors: dict[int, tuple[int, str]] = {}
         """By process id: the number of an executor, and, if it has GPUs, the name in /proc of a pipe that only it and
         its copies have."""
+        self._profiled: set[int] = set()
+        """Those of nsys, whose child is the executor."""
         self._leaving: dict[int, Leaving] = {}
         """By process id: executors that are reaped, and whose process group has not ended."""
         self._helpers: dict[int, tuple[str, int]] = {}
@@ -130,6 +139,7 @@ class Forkserver:
             self._reap()
             if self._end.fileno() in ready:
                 alive = self._serve()
+        self._await_reports()
         deadline = time.monotonic() + END_LIMIT_S
         while (left := children() or list(self._executors)) and time.monotonic() < deadline:
             for pid in left:
@@ -140,6 +150,15 @@ class Forkserver:
         if self._scratch_lock >= 0:
             scratch.leave(self._setup.scratch, self._scratch_lock)
         self._close()
+
+    def _await_reports(self) -> None:
+        """Have profilers write their reports. Their executors end with the agent, unless they run user code."""
+        begin = time.monotonic()
+        while self._profiled and (waited_s := time.monotonic() - begin) < REPORT_S:
+            for pid in self._profiled if waited_s > PROFILED_END_S else ():
+                kill_profiled(pid)
+            self._reap()
+            time.sleep(1e-2)
 
     def _close(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -175,7 +194,10 @@ class Forkserver:
         else:
             for pid in [pid for pid, (number, _) in self._executors.items() if number == request.executor]:
                 if isinstance(request, Kill):
-                    kill_group(pid)
+                    if pid not in self._profiled or not kill_profiled(pid):
+                        kill_group(pid)
+                elif pid in self._profiled:
+                    os.killpg(pid, CANCEL_SIGNAL)  # by default processes ignore it, and so does nsys
                 else:
                     os.kill(pid, CANCEL_SIGNAL)
         return True
@@ -198,7 +220,7 @@ class Forkserver:
         new = [name for name in COSTLY if name in names and name not in sys.modules]
         if new:
             with contextlib.suppress(Exception):
-                _load(new)
+                load(new)
             self._look_for_shadowed()
 
     def _fork(self, request: Fork, descriptors: list[int]) -> None:
@@ -229,6 +251,8 @@ class Forkserver:
         for descriptor in descriptors:
             os.close(descriptor)
         self._executors[pid] = request.executor, pipe if request.gpu_ids else ""
+        if NSIGHT in request.environment:
+            self._profiled.add(pid)
         self._send(ExecutorStarted(request.executor, pid))
 
     def _fork_helper(self, request: ForkHelper, descriptor: int) -> None:
@@ -277,13 +301,13 @@ class Forkserver:
 
         `problem`: see `become`. `parent`: see `_leave`.
         """
-        name_process("mpi-rt-executor")
+        be_named_and_listen()
         self._leave(parent)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        # Batch systems send these to all processes, and the driver may need executors to save data before it ends the
-        # job. A handler, not SIG_IGN: programs that a task starts have the default again.
-        for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
-            signal.signal(number, lambda *_: None)
+        if NSIGHT in request.environment:
+            from mpi_runtime.core.executor import profiled  # not at the top: few jobs have it
+
+            ours = (self._setup, request, descriptors, self._arena, self._drafts)
+            problem = problem or profiled.begin(*ours, problem, parent)
         _seed_numpy()
         from mpi_runtime.core.executor import process_setup  # loaded already: see PRELOADED
 
@@ -303,6 +327,7 @@ class Forkserver:
                 return
             pid = ended.si_pid
             executor = self._executors.pop(pid, None)
+            self._profiled.discard(pid)
             if executor is not None:
                 kill_group(pid)
             _, status = os.waitpid(pid, 0)
@@ -366,6 +391,28 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
     os._exit(0)
 
 
+def be_named_and_listen() -> None:
+    """Set the name and the signals of an executor."""
+    name_process(EXECUTOR)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Batch systems send these to all processes, and the driver may need executors to save data before it ends the
+    # job. A handler, not SIG_IGN: programs that a task starts have the default again.
+    for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
+        signal.signal(number, lambda *_: None)
+
+
+def kill_profiled(profiler: int) -> bool:
+    """Kill the executor that a profiler has started, and not the profiler, which writes its report then.
+
+    Return whether there was one.
+    """
+    found = [pid for pid in descendants(profiler) if name_of(pid) == EXECUTOR]
+    for pid in found:
+        with contextlib.suppress(OSError):  # it has just ended
+            os.kill(pid, signal.SIGKILL)
+    return bool(found)
+
+
 def _seed_numpy() -> None:
     """Seed numpy's global generator, if it was loaded before the fork: all executors would draw the same numbers.
 
@@ -379,10 +426,10 @@ def _seed_numpy() -> None:
 def make_ready(more: Sequence[str] = ()) -> None:
     """Do slow work before the first executor. A second call takes no time."""
     adopt_orphans()
-    _load([*PRELOADED, *more])
+    load([*PRELOADED, *more])
 
 
-def _load(modules: Sequence[str]) -> None:
+def load(modules: Sequence[str]) -> None:
     """Import modules, and exclude their objects from garbage collections of executors."""
     environment = configuration.environment()
     asked = {name: environment.get(name) for name in ("OMP_NUM_THREADS", *THREAD_VARIABLES)}

@@ -30,6 +30,8 @@ WORKING_DIR, PY_MODULES = "=working_dir", "=py_modules"
 needs, each as `<hash>.<id of its object>`, separated by commas."""
 HOOKS = ("=logging", "=setup_hook")
 """Further entries: what the process calls before its first call, see `setup_hooks.py`."""
+NSIGHT = "=nsight"
+"""A further entry: the options of the profiler under which the process runs, as JSON, see `profiled.py`."""
 _GOING = "going-"
 """Prefix of the name of a directory that is being removed."""
 _ATTEMPTS = 100

@@ -148,7 +148,7 @@ def kill_later(pid: int) -> None:
     if os.fork():
         return
     _wait_alone(pid)
-    _signal([pid] if _name(pid) else [], signal.SIGKILL)
+    _signal([pid] if name_of(pid) else [], signal.SIGKILL)
     os._exit(0)
 
 
@@ -157,7 +157,7 @@ def _wait_alone(pid: int) -> None:
     os.setsid()  # the launcher may kill the session of the rank
     os.closerange(0, DESCRIPTORS_MAX)  # driver, executors and launcher wait until these are closed
     end_s = time.monotonic() + RANK_LIMIT_S
-    while _name(pid) and time.monotonic() < end_s:
+    while name_of(pid) and time.monotonic() < end_s:
         time.sleep(0.05)
 
 
@@ -171,7 +171,7 @@ def launchers_above(pid: int) -> list[int]:
     """Return the processes of a launcher above a process on this host, the nearest first."""
     found = []
     parent = _parent(pid)
-    while _name(parent) in LAUNCHERS:
+    while name_of(parent) in LAUNCHERS:
         found.append(parent)
         parent = _parent(parent)
     return found
@@ -194,7 +194,7 @@ def describe_end(status: int) -> str:
 
 def is_alive(pid: int) -> bool:
     """Whether a process has not ended."""
-    return bool(_name(pid))
+    return bool(name_of(pid))
 
 
 def is_stopped(pid: int) -> bool:
@@ -202,7 +202,7 @@ def is_stopped(pid: int) -> bool:
     return read(f"/proc/{pid}/stat").rpartition(")")[2][1:2] in ("T", "t")
 
 
-def _name(pid: int) -> str:
+def name_of(pid: int) -> str:
     """Return the name that `ps` shows; empty if the process has ended."""
     name, _, rest = read(f"/proc/{pid}/stat").partition("(")[2].rpartition(")")
     return "" if not rest or rest.split()[0] in "ZX" else name

@@ -65,7 +65,7 @@ def start_python(
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited, until the child ignores it
     try:
         return subprocess.Popen(
-            [sys.executable, *_interpreter_options(), "-c", f"{begin}; {code}"],
+            [sys.executable, *interpreter_options(), "-c", f"{begin}; {code}"],
             stdin=subprocess.DEVNULL,
             env=dict(env),
             close_fds=not keep_all,
@@ -101,7 +101,8 @@ def name_process(name: str) -> None:
         file.write(name)
 
 
-def _interpreter_options() -> list[str]:
+def interpreter_options() -> list[str]:
+    """Return the options with which to start an interpreter like this one."""
     import subprocess
 
     options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]

@@ -59,6 +59,10 @@ LINES = {
         r"put once, reference passed ten times: +8 MB serialised",
         r"the tasks worked on views of shared memory",
     ],
+    "llm_engine": [
+        r"the engine \d+ answers at http://127\.0\.0\.1:\d+, GPUs \[\]",
+        r"'prompt 7': 'PROMPT 7'",
+    ],
     "heat": [
         r"diffusivity 0\.1: 0\.9802 in the middle, largest error [\d.e-]+",
         r"diffusivity 0\.6: 0\.888\d in the middle, largest error [\d.e-]+",

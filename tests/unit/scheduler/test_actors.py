@@ -14,7 +14,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Stored,
     Value,
 )
-from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, AT_ONCE_US, BACKOFF_US_MAX
+from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, ACTOR_PATIENCE_US, AT_ONCE_US, BACKOFF_US_MAX
 from mpi_runtime.scheduler.protocol.questions import Statistics
 from mpi_runtime.scheduler.protocol.rank_events import Fetched
 from tests.builders import DRIVER, LARGE, UNIT, Cluster
@@ -47,6 +47,28 @@ def test_an_actor_keeps_only_part_of_its_cpu() -> None:
         created(cluster, held_cpu=UNIT // 4)
         assert cluster.state.nodes[0].free.cpu == UNIT * 3 // 4
         cluster.placed(cluster.submit(cpu=0.75))
+
+
+def test_an_actor_that_holds_no_cpu_waits_for_a_free_one_for_a_short_time_only() -> None:
+    """All may be held for good: by a call that waits for this actor in a loop, or by a placement group."""
+    with Cluster().node() as cluster:
+        call = cluster.submit()
+        worker = cluster.placed(call)
+        first, second, holding = cluster.actor(), cluster.actor(), cluster.actor(held_cpu=UNIT)
+        cluster.nothing()
+        cluster.later(ACTOR_PATIENCE_US)
+        executor = cluster.placed(first)
+        cluster.nothing()  # the second has a time of its own
+        cluster.later(ACTOR_PATIENCE_US)
+        cluster.placed(second)
+        cluster.done(executor, first)
+        cluster.told(first)
+        assert cluster.state.nodes[0].free.cpu == 0
+        cluster.later(ACTOR_PATIENCE_US)
+        cluster.nothing()
+        cluster.done(worker, call)
+        cluster.told(call)
+        cluster.placed(holding)
 
 
 def test_the_calls_of_one_caller_stay_in_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.protocol.effects import Answer, Fetch, Free, StartExecutor, StopExecutor
 from mpi_runtime.scheduler.protocol.events import IN, NOT_IN, STRATEGIES, Label, Stored, Value, Where
-from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
+from mpi_runtime.scheduler.protocol.limits import ACTOR_PATIENCE_US, RESERVATION_US
 from mpi_runtime.scheduler.protocol.questions import (
     AvailableResources,
     ClusterResources,
@@ -270,6 +270,20 @@ def test_a_blocked_call_lends_its_cpu_to_its_bundle() -> None:
         cluster.done(executor, parent)
         cluster.told(parent)
         assert cluster.state.groups[group].bundles[0].free.cpu == UNIT
+
+
+def test_an_actor_is_not_created_in_a_bundle_without_any_cpu() -> None:
+    with Cluster().node(cpus=1, gpus=1) as cluster:
+        group = cluster.group({"cpu": 1}, {"gpu": 1})
+        cluster.told(group)
+        call = cluster.submit(where=inside(group, 0))
+        worker = cluster.placed(call)
+        actor = cluster.actor(where=inside(group))
+        cluster.later(ACTOR_PATIENCE_US)
+        cluster.nothing()
+        cluster.done(worker, call)
+        cluster.told(call)
+        cluster.placed(actor)
 
 
 def test_an_actor_in_a_bundle_keeps_what_it_holds_of_it() -> None:

@@ -28,6 +28,7 @@ from mpi_runtime.errors import ObjectStoreFullError
     [
         {}, {"env_vars": {}}, {"env_vars": {"A": ""}}, {"working_dir": "."}, {"working_dir": Path()},
         {"py_modules": ["a", Path("b.py"), math]}, {"excludes": ["*.csv"]}, {"config": {"eager_install": True}},
+        {"nsight": "default"}, {"nsight": {"t": "cuda,nvtx"}}, {"nsight": None},
         {"working_dir": None, "py_modules": None, "env_vars": None},
     ],
     ids=str,
@@ -43,7 +44,8 @@ def test_good(given: dict[str, Any]) -> None:
         ({"pip": ["emoji"]}, "install it, before the job"), ({"conda": "x"}, "install it"), ({"uv": []}, "install it"),
         ({"container": {}}, "in the container"), ({"image_uri": "x"}, "in the container"),
         ({"py_executable": "uv run"}, "same"), ({"worker_process_setup_hook": "print"}, "module.function"),
-        ({"nsight": "default"}, "profiler"), ({"java_jars": []}, "Java"), ({"workdir": "."}, "there are: env_vars"),
+        ({"nsight": "all"}, "options of nsys profile"), ({"nsight": {"t": 1}}, "options of nsys"),
+        ({"java_jars": []}, "Java"), ({"workdir": "."}, "there are: env_vars"),
         ({"working_dir": 1}, "must be a path"), ({"working_dir": "s3://bucket/x.zip"}, "downloads nothing"),
         ({"py_modules": "a"}, "must be a list"), ({"py_modules": [1]}, "must be a path"),
         ({"py_modules": ["x.whl"]}, "install it"), ({"py_modules": ["s3://x"]}, "downloads nothing"),
