@@ -212,6 +212,16 @@ def cancel_waiting(jobs: Sequence[str]) -> None:
                 _call(["qdel", job, *(["-t", tasks[1]] if tasks else [])])
 
 
+def cancel(job: str) -> None:
+    """Cancel a job, whatever its state. Grid Engine has no gentler way.
+
+    Raises:
+        SlurmError: Grid Engine does not answer.
+    """
+    if present(job, None):
+        _call(["qdel", job])
+
+
 def largest_node(partition: str | None) -> float:
     """Return the most CPUs of a node; infinite if Grid Engine does not answer."""
     try:

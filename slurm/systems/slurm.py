@@ -35,6 +35,7 @@ requeue() {  # Slurm then ends this shell, and writes a line about it
 }
 """
 PASSING: tuple[str, ...] = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
+UNKNOWN: tuple[str, ...] = ("invalid job id", "already completing")
 
 _ADVICE = {
     # Reasons why a job waits for ever, or until a person acts.
@@ -252,8 +253,50 @@ def cancel_waiting(jobs: Sequence[str]) -> None:
     try:
         _call(["scancel", "--state=PENDING", *jobs])
     except SlurmError as error:
-        if "invalid job id" not in str(error).lower():  # Slurm's word for a job that has ended; others are cancelled
+        if not _is_unknown(error):  # others are cancelled
             raise
+
+
+def end(job: str) -> None:
+    """Cancel a job that waits. The program of one that runs gets SIGHUP, and may end in order.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    cancel_waiting([job])
+    try:
+        _call(["scancel", "--batch", "--signal=HUP", "--state=RUNNING", job])
+    except SlurmError as error:
+        if not _is_unknown(error):
+            raise
+
+
+def cancel(job: str) -> None:
+    """Cancel a job, whatever its state.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    try:
+        _call(["scancel", job])
+    except SlurmError as error:
+        if not _is_unknown(error):
+            raise
+
+
+def _is_unknown(error: SlurmError) -> bool:
+    """Whether this is Slurm's word for a job that has ended."""
+    return any(words in str(error).lower() for words in UNKNOWN)
+
+
+def cluster() -> str:
+    """Return the name of the cluster.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", _call(["scontrol", "show", "config"]), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def statuses(job: str) -> list[Status]:

@@ -3,6 +3,8 @@
 - `session.py`: starts and ends the processes of a job; turns other ranks into workers
 - `head_handle.py`: starts the head process, watches it, ends it
 - `near.py`: connects to a session on this host, as one of its drivers
+- `own_session.py`: `init(nodes=...)`: a session in a batch job that ends with the program
+- `session_jobs.py`: sessions in batch jobs: submits them, waits for them, ends them
 - `other_jobs.py`: other jobs in the same batch job, with which this one shares CPUs
 - `report.py`: files about the job that the driver writes: its page, its metrics
 - `running.py`: the client for public calls; the first one starts a job
