@@ -56,9 +56,7 @@ def batch(words: Sequence[str]) -> int:
     launch = detect(env)
     is_rank = launch.size != 1
     if options.session and (is_rank or options.ranks != 1):
-        raise LaunchError(
-            "--session: the batch runs on the ranks of the session, and starts none: omit --ranks and mpirun"
-        )
+        raise LaunchError("--session: the batch runs on the ranks of the session: omit --ranks, and mpirun")
     if not is_rank and (options.check or (options.ranks == 1 and not options.hosts)):
         return run_batch(options)
     if options.file == "-":

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.e2e.sessions.started import content, driver, session
-from tests.helpers import Program, wait_until
+from tests.helpers import Program
 
 PROGRAM = """
 import os, random, sys
