@@ -30,6 +30,11 @@ JOURNAL = "MPI_RUNTIME_JOURNAL"
 ADDRESS = "MPI_RUNTIME_ADDRESS"
 RAY_ADDRESS = "RAY_ADDRESS"
 GANG_PROTOCOL = "MPI_RUNTIME_GANG_PROTOCOL"
+OF_BATCH_JOB = (
+    *("nodes", "time", "gpus_per_node", "cpus_per_node", "ranks_per_node", "partition", "account", "qos"),
+    *("profile", "queue_timeout_s"),
+)
+"""The arguments of `init()` for a session of its own in a batch job. `Config` has none of them."""
 OF_THIS_JOB = (JOURNAL, RECORD, ADDRESS)
 """Variables that name files of this job, or its address. Programs that calls start do not inherit them: they would
 write there too, or wait for calls of their own while they hold their CPU."""

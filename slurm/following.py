@@ -56,6 +56,10 @@ class Progress:
             print(_CLEAR + text[: columns - 1], end="", file=self._log, flush=True)
             self._is_shown = True
 
+    def end(self) -> None:
+        """Clear the line."""
+        self._hide()
+
     def _hide(self) -> None:
         if self._is_shown:
             print(_CLEAR, end="", file=self._log, flush=True)
@@ -84,6 +88,34 @@ def follow(job: str | int, out: IO[str] | None = None, log: IO[str] | None = Non
     found = _patiently(job)
     is_array = "_" in found[0].job and "_" not in str(job)
     return (_follow_array if is_array else _follow_one)(job, progress, found)
+
+
+def wait(job: str, is_done: Callable[[], bool], limit_s: float | None = None, log: IO[str] | None = None) -> Status:
+    """Write the progress of a job to `log` until `is_done()`, its end, or the time is over. Return its status.
+
+    Args:
+        job: the id of the job, not of an array.
+        is_done: is called often, and must be cheap.
+        limit_s: the most seconds to wait; None: no limit.
+        log: standard error by default.
+    """
+    progress = Progress(log or sys.stderr, log or sys.stderr)
+    until_s = None if limit_s is None else time.monotonic() + limit_s
+    pause_s, known = POLL_S[0], None
+    while True:
+        now = _patiently(job)[0]
+        key = now.state, now.reason, now.nodes, bool(now.start)
+        is_news, known = key != known, key
+        is_late = until_s is not None and time.monotonic() >= until_s
+        is_over = now.has_ended or is_late or is_done()
+        progress.show(f"mpi-runtime: {str(now).splitlines()[0]}", is_news, is_last=now.has_ended or is_late)
+        if is_over:
+            progress.end()
+            return now
+        pause_s = POLL_S[0] if is_news else min(pause_s * 1.5, POLL_S[1])
+        wake_s = time.monotonic() + pause_s
+        while time.monotonic() < wake_s and not is_done():
+            time.sleep(POLL_S[0] / 2)
 
 
 def _follow_one(job: str | int, progress: Progress, found: list[Status]) -> int:

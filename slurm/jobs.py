@@ -14,7 +14,8 @@ from mpi_runtime.slurm.systems.slurm import facts_of
 from mpi_runtime.slurm.systems.system import Queue
 
 __all__ = [
-    "Granted", "Status", "cancel_command", "cancel_waiting", "check_program", "facts_of", "granted", "make_request",
+    "Granted", "Status", "cancel", "cancel_command", "cancel_waiting", "check_program", "cluster", "end", "facts_of",
+    "granted", "has_ended", "make_request",
     "status", "statuses", "submit", "submit_script", "table", "task_numbers",
 ]  # fmt: skip
 _ID = re.compile(r"\d+(_\d+|\+\d+)?")
@@ -121,6 +122,47 @@ def granted(job: str | int) -> dict[str, Granted]:
         SlurmError: the batch system does not know the job, or does not answer.
     """
     return _queue(None).granted(str(job))
+
+
+def has_ended(job: str, system: str | None = None) -> bool:
+    """Return whether a job has ended. One that the batch system does not know any more has.
+
+    Raises:
+        SlurmError: the batch system does not answer.
+    """
+    try:
+        return all(one.has_ended for one in statuses(job, system))
+    except SlurmError as error:
+        if any(words in str(error).lower() for words in _queue(system).UNKNOWN):
+            return True
+        raise
+
+
+def end(job: str, system: str | None = None) -> None:
+    """Cancel a job that waits, and have the program of one that runs end in order, if the batch system can.
+
+    Raises:
+        SlurmError: the batch system does not answer.
+    """
+    _queue(system).end(job)
+
+
+def cancel(job: str, system: str | None = None) -> None:
+    """Cancel a job, whatever its state.
+
+    Raises:
+        SlurmError: the batch system does not answer.
+    """
+    _queue(system).cancel(job)
+
+
+def cluster(system: str | None = None) -> str:
+    """Return the name of the cluster; empty: it has none.
+
+    Raises:
+        SlurmError: the batch system does not answer.
+    """
+    return _queue(system).cluster()
 
 
 def cancel_command() -> str:

@@ -5,7 +5,9 @@ The verbs of a library stand with the library: `batch/cli/`, `tune/cli.py`, `rl/
 - `main.py`: the table of verbs, help, `version`
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
-- `sessions.py`: `session`: starts, lists and ends sessions; the keeper of one
+- `sessions.py`: `session`: starts, lists and ends sessions
+- `session_keeper.py`: the program of rank 0 of a session
+- `session_runs.py`: `session run` and `session logs`
 - `batch.py`: what scripts of batches that earlier versions submitted start
 - `view.py`: `view`: the live page of a job, a batch or a search
 - `running_job.py`: `top`: shows a running job in lines

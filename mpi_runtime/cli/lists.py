@@ -20,6 +20,7 @@ from mpi_runtime.scheduler.protocol.past import Past, PastMove
 from mpi_runtime.scheduler.protocol.questions import A, Question
 from mpi_runtime.scheduler.protocol.window_questions import (
     FirstActors,
+    FirstDrivers,
     FirstGroups,
     FirstNodes,
     FirstObjects,
@@ -40,11 +41,15 @@ from mpi_runtime.show.terminal import visible
 KINDS: dict[str, tuple[Question[Listed[Any]], tuple[str, ...]]] = {
     "actors": (
         FirstActors(),
-        ("actor_id", "name", "class_name", "state", "pid", "node_id", "pending_calls", "num_restarts"),
+        ("actor_id", "name", "class_name", "state", "pid", "node_id", "pending_calls", "num_restarts", "driver"),
     ),
-    "tasks": (FirstTasks(), ("task_id", "name", "type", "state", "attempt_number", "worker_pid", "node_id")),
+    "tasks": (FirstTasks(), ("task_id", "name", "type", "state", "attempt_number", "worker_pid", "node_id", "driver")),
     "objects": (FirstObjects(), ("object_id", "state", "object_size", "reference_count", "is_spilled")),
     "nodes": (FirstNodes(), ("NodeID", "NodeName", "executors", "Resources", "Available")),
+    "drivers": (
+        FirstDrivers(),
+        ("driver", "program", "pid", "state", "open_calls", "running_calls", "actors", "detached_actors", "executors"),
+    ),
     "groups": (FirstGroups(), ("placement_group_id", "name", "state", "strategy", "bundles")),
 }
 """The question for each list, and its columns."""
@@ -61,6 +66,8 @@ def list_(words: Sequence[str]) -> int:
     if options.json:
         print(json.dumps(entries, indent=1))
         return 0
+    if not any(row.get("driver") for row in entries):  # no session
+        names = tuple(name for name in names if name != "driver")
     rows = [[_text(name, row.get(name)) for name in names] for row in entries]
     for line in aligned([names, *rows]) if rows else []:
         print(line)
@@ -72,7 +79,7 @@ def list_(words: Sequence[str]) -> int:
 def list_parser() -> argparse.ArgumentParser:
     """The arguments of `mpi-runtime list`."""
     parser = _parser(
-        "list", "List the actors, calls, objects, nodes or placement groups of a running job: at most 200."
+        "list", "List the actors, calls, objects, nodes, placement groups or drivers of a running job: at most 200."
     )
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     add_job(parser)

@@ -29,7 +29,10 @@ VERBS = {
     "whatif": ("mpi_runtime.whatif.cli:whatif", "estimate how long a batch or a job would take on other nodes"),
     "view": ("mpi_runtime.cli.view:view", "show a running job, a batch or a search in a browser"),
     "top": ("mpi_runtime.cli.running_job:top", "show a running job, from another terminal"),
-    "list": ("mpi_runtime.cli.lists:list_", "list the actors, tasks, objects, nodes or groups of a running job"),
+    "list": (
+        "mpi_runtime.cli.lists:list_",
+        "list the actors, tasks, objects, nodes, groups or drivers of a running job",
+    ),
     "logs": ("mpi_runtime.cli.lists:logs", "print the last lines of output of a running job"),
     "stack": ("mpi_runtime.cli.lists:stack", "print the stacks of the running calls of a job"),
     "timeline": ("mpi_runtime.cli.lists:timeline", "write the timeline of a running job, for Perfetto"),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.head import inspecting
-from mpi_runtime.scheduler.protocol.entries import ActorEntry
+from mpi_runtime.scheduler.protocol.entries import ActorEntry, DriverEntry
 from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry
 from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.estimates import Estimate
@@ -71,6 +71,8 @@ def in_lines(facts: Facts) -> list[str]:
             for one in glance.nodes[:ROWS]
         ]
         lines += _hidden(glance.nodes_in_all - len(glance.nodes[:ROWS]), "node")
+    lines += [_driver(one) for one in glance.drivers[:ROWS]]
+    lines += _hidden(glance.drivers_in_all - len(glance.drivers[:ROWS]), "driver")
     functions = sorted(glance.functions, key=lambda one: not (one.running or one.waiting or one.failed))
     lines += [_function(one, facts.estimates.get(one.name)) for one in functions[:ROWS]]
     lines += _hidden(glance.functions_in_all - ROWS, "function")
@@ -81,7 +83,8 @@ def in_lines(facts: Facts) -> list[str]:
     lines += _hidden(len(glance.errors) - ERRORS, "kind of error", "kinds of errors")
     for busy in glance.running[:ROWS]:
         where = f"on {busy.host}, rank {busy.rank}, pid {busy.pid}"
-        lines.append(f"  {busy.doing:5} {busy.title}  for {seconds(busy.for_us / 1e6)}  {where}")
+        whose = f"driver {busy.driver}, " if busy.driver else ""
+        lines.append(f"  {busy.doing:5} {busy.title}  for {seconds(busy.for_us / 1e6)}  {whose}{where}")
     hidden = counts.running - len(glance.running[:ROWS])
     return [*lines, *([f"  and {hidden} more run"] if hidden > 0 else [])]
 
@@ -107,8 +110,20 @@ def _function(one: FunctionEntry, end: Estimate | None) -> str:
     return f"  [{share}] {one.name}: {', '.join(words)}{mean}{ends}"
 
 
+def _driver(one: DriverEntry) -> str:
+    words = [
+        (one.running_calls, plural(one.running_calls, "call") + (" runs" if one.running_calls == 1 else " run")),
+        (one.open_calls - one.running_calls, f"{count(one.open_calls - one.running_calls)} waiting"),
+        (one.actors, plural(one.actors, "actor")),
+        (one.detached_actors, plural(one.detached_actors, "detached actor")),
+    ]
+    has = ", ".join(text for number, text in words if number > 0) or "nothing runs"
+    return f"  driver {one.driver} {visible(one.program)} (pid {one.pid}), {one.state.lower()}: {has}"
+
+
 def _actor(one: ActorEntry) -> str:
     more = f", {plural(one.num_restarts, 'restart')}" if one.num_restarts else ""
+    more += f", of driver {one.driver}" if one.driver else ""
     waiting = f"{plural(one.pending_calls, 'call')} waiting"
     return f"  actor {one.title or one.actor_id[-12:]} ({one.class_name}): {one.state.lower()}, {waiting}{more}"
 

@@ -20,6 +20,8 @@ _SHORT_S = 60
 """A time below it was probably meant as hours and minutes. Slurm gives a minute at least."""
 _OWN = ("profile", "dry_run", "wait", "env", "doctor", "batch", "max_jobs")
 """Options that are not fields of `Request`."""
+_OF_PROGRAM = ("--name", "--array", "--after", "--warn-s", "--batch", "--max-jobs")
+"""Options that are those of a program, and not of the resources of a job."""
 Options = dict[str, Any]
 """Options of a submission by name, or those of `add_argument`."""
 _NUMBER: Options = {"type": int, "metavar": "COUNT"}
@@ -69,16 +71,9 @@ def submit(words: Sequence[str]) -> int:
     if program and program[0] == "doctor" and not os.path.exists("doctor"):
         own, program = [*own, "--doctor"], program[1:]
     given = vars(submit_parser().parse_args(own))
-    options: Options = {name: value for name, value in given.items() if name not in _OWN}
-    if options["nodes"] is not None and options["nodes"].isdecimal():
-        options["nodes"] = int(options["nodes"])
+    options = _fields(given)
     for flag in ("requeue", "as_ray"):
         options[flag] = options[flag] or None  # without the flag a profile decides
-    if given["env"]:
-        pairs = [one.partition("=") for one in given["env"]]
-        if wrong := [name for name, equals, _ in pairs if not equals]:
-            raise LaunchError(f"--env takes NAME=VALUE, not {wrong[0]!r}")
-        options["environment"] = {name: value for name, _, value in pairs}
     try:
         if given["batch"]:
             program = _batch_program(given, options, program)
@@ -102,6 +97,38 @@ def submit(words: Sequence[str]) -> int:
         return max(map(_follow, found)) if given["wait"] else 0
     except (SlurmError, ValueError, TypeError) as error:
         raise LaunchError(str(error)) from None
+
+
+def _fields(given: Options) -> Options:
+    """Return the fields of `Request` that options of the command line state."""
+    options: Options = {name: value for name, value in given.items() if name not in _OWN}
+    if options["nodes"] is not None and options["nodes"].isdecimal():
+        options["nodes"] = int(options["nodes"])
+    if given["env"]:
+        pairs = [one.partition("=") for one in given["env"]]
+        if wrong := [name for name, equals, _ in pairs if not equals]:
+            raise LaunchError(f"--env takes NAME=VALUE, not {wrong[0]!r}")
+        options["environment"] = {name: value for name, _, value in pairs}
+    return options
+
+
+def add_resources(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the resources of a job that `submit` has."""
+    group = parser.add_argument_group("options of batch jobs, as those of `mpi-runtime submit`")
+    for flags, more in _of_resources():
+        group.add_argument(*flags, **more)
+
+
+def stated_resources(options: argparse.Namespace) -> Options:
+    """Return the fields of `Request` that these options state; empty: none is stated."""
+    parser = argparse.ArgumentParser()
+    add_resources(parser)
+    given = {name: getattr(options, name) for name in vars(parser.parse_args([]))}
+    return {name: value for name, value in _fields(given).items() if value is not None}
+
+
+def _of_resources() -> list[tuple[tuple[str, ...], Options]]:
+    return [(flags, more) for flags, more in _WITH_VALUE.items() if not {*flags} & {*_OF_PROGRAM}]
 
 
 def _batch_program(given: Options, options: Options, words: Sequence[str]) -> list[str]:

@@ -30,6 +30,7 @@
     |   +-- OwnerDiedError            the driver of the call that was to make it has left
     +-- ObjectStoreFullError          memory and disk have no room for the value
     +-- HeadDiedError                 the scheduler's process died, and the job with it
+    |   +-- SessionEndedError         the session of this program has ended
     |  this package has a bug
     +-- InternalError                 please report it                                             (RaySystemError)
 
@@ -59,6 +60,7 @@ __all__ = [
     "JournalError", "LaunchError", "MpiRuntimeError", "ObjectLostError", "ObjectStoreFullError", "OutOfMemoryError",
     "OwnerDiedError", "PendingCallsLimitExceeded", "PlacementGroupRemovedError", "RayActorError", "RayError",
     "RaySystemError", "RayTaskError", "RuntimeEnvSetupError", "RuntimeNotInitializedError", "SerializationError",
+    "SessionEndedError",
     "TaskCancelledError", "TaskError", "TaskPlacementGroupRemoved", "TaskTimeoutError", "TaskUnschedulableError",
     "WorkerCrashedError",
 ]  # fmt: skip
@@ -250,6 +252,13 @@ class HeadDiedError(MpiRuntimeError):
 
     It is also raised once in the main thread, even while that computes or sleeps, so that `except` and `finally` can
     run. If it died because the launcher was killed, the program has 5 seconds.
+    """
+
+
+class SessionEndedError(HeadDiedError):
+    """The session that this program is connected to has ended. The message has the reason.
+
+    It was stopped, its time is over, its batch job was cancelled, nobody used it, or its head was killed.
     """
 
 

@@ -2,7 +2,11 @@
 
 A file has the mode 0600, and is made before the session starts, with O_EXCL: of two starts with one name at the same
 time, one is refused. The keeper of the session replaces it when programs can connect, and removes it at its end. After
-a keeper that was killed it stays: whether a session lives is asked of its processes and its door.
+a keeper that was killed it stays: whether a session lives is asked of its processes and its door, or of its batch
+system. A session in a batch job is first the file of the program that submits it. Once that has noted the job, only the
+keeper writes the file.
+
+Beside it the keeper leaves a file that says why the session has ended, for programs that were connected.
 
 Clusters share home directories. So there is a directory for each cluster, or for each host outside of clusters.
 """
@@ -25,6 +29,7 @@ from mpi_runtime.files import claim, private
 from mpi_runtime.files.writing import beside
 
 SUFFIX = ".json"
+_OF_END = ".end"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OTHERS = 0o077
 LOG_WORDS = "`mpi-runtime session status {}` shows where its output is"
@@ -52,6 +57,12 @@ class Session(msgspec.Struct, kw_only=True):
     """The path of its Python, by which programs on other hosts reach it."""
     step_of: str = ""
     """The job of Slurm in which `srun` reaches its host; empty: none."""
+    system: str = ""
+    """The batch system to which it is submitted; empty: it is not."""
+    job: str = ""
+    """The batch job that it runs in; empty: none, or it is not submitted yet."""
+    output: str = ""
+    """The path of the output of its batch job; empty: see `log_of`."""
 
 
 def check_name(name: str) -> str:
@@ -68,27 +79,46 @@ def check_name(name: str) -> str:
     return name
 
 
-def directory() -> Path:
-    """Return the directory for the files of this cluster, or of this host if it belongs to none."""
-    return _root() / (configuration.cluster() or os.uname().nodename)
+class End(msgspec.Struct):
+    """How a session has ended."""
+
+    begun_s: float
+    """The session, by its begin."""
+    why: str
+
+
+def directory(cluster: str = "") -> Path:
+    """Return the directory for the files of a cluster; by default of this one, or of this host if it is in none."""
+    return _root() / (cluster or configuration.cluster() or os.uname().nodename)
 
 
 def _root() -> Path:
     return Path(configuration.state_directory()) / "mpi_runtime" / "sessions"
 
 
-def path_of(name: str) -> Path:
-    """Return the path of the file of a session of this cluster or host."""
-    return directory() / f"{check_name(name)}{SUFFIX}"
+def path_of(name: str, cluster: str = "") -> Path:
+    """Return the path of the file of a session of a cluster; by default of this one, or of this host."""
+    return directory(cluster) / f"{check_name(name)}{SUFFIX}"
 
 
 def log_of(path: Path) -> Path:
     """Return the path of the file for the output of a session's own processes, beside its session file."""
-    return path.with_suffix(".log")
+    return _beside(path, ".log")
 
 
-def new(path: Path) -> Session:
-    """Make the file of a session that this process starts, and return its content.
+def output_of(path: Path, session: Session) -> Path:
+    """Return the path of the file with the output of a session's own processes."""
+    return Path(session.output) if session.output else log_of(path)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name.removesuffix(SUFFIX) + suffix)  # a name may have a dot
+
+
+def new(path: Path, system: str = "") -> Session:
+    """Make the file of a session that this process starts or submits, and return its content.
+
+    `system`: the batch system to which it will be submitted; empty: none.
 
     Raises:
         FileExistsError: it exists.
@@ -98,10 +128,22 @@ def new(path: Path) -> Session:
     made = Session(
         name=path.name.removesuffix(SUFFIX), secret=secrets.token_hex(32), host=os.uname().nodename,
         scope=claim.here(), pid=os.getpid(), started=claim.state_and_start(os.getpid())[1], begun_s=time.time(),
+        system=system,
     )  # fmt: skip
     with open(private.create_file(path), "wb") as file:
         file.write(msgspec.json.encode(made))
+    forget_end(path)
     return made
+
+
+def write(path: Path, content: Session | End) -> None:
+    """Replace the content of a file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with beside(path) as spare, open(private.create_file(spare), "wb") as file:
+        file.write(msgspec.json.encode(content))
 
 
 def opened(path: Path, session: Session) -> None:
@@ -111,10 +153,31 @@ def opened(path: Path, session: Session) -> None:
         OSError: it cannot be written.
     """
     session.pid, session.started = os.getpid(), claim.state_and_start(os.getpid())[1]
+    session.host, session.scope = os.uname().nodename, claim.here()  # a launcher may have started it elsewhere
     session.python, session.step_of = sys.executable, dict(configuration.batch_job_variables()).get("SLURM_JOB_ID", "")
     session.is_open = True
-    with beside(path) as spare, open(private.create_file(spare), "wb") as file:
-        file.write(msgspec.json.encode(session))
+    write(path, session)
+
+
+def note_end(path: Path, session: Session, why: str) -> None:
+    """Leave the reason for the end of a session, if it can be written."""
+    with contextlib.suppress(OSError):
+        write(_beside(path, _OF_END), End(session.begun_s, why))
+
+
+def forget_end(path: Path) -> None:
+    """Remove the reason for the end of a session."""
+    with contextlib.suppress(FileNotFoundError):
+        _beside(path, _OF_END).unlink()
+
+
+def end_of(path: Path, session: Session) -> str:
+    """Return the reason for the end of a session; empty: it has left none."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        with open(private.open_file(_beside(path, _OF_END)), "rb") as file:
+            found = msgspec.json.decode(file.read(), type=End)
+        return found.why if found.begun_s == session.begun_s else ""
+    return ""
 
 
 def forget(path: Path, session: Session) -> None:
@@ -166,8 +229,11 @@ def is_visible(session: Session) -> bool:
 
 
 def is_dead(session: Session) -> bool:
-    """Whether the process of a session is known to have ended. That can be seen on its own host only."""
-    if session.host != os.uname().nodename:
+    """Whether the process of a session is known to have ended. That can be seen on its own host only.
+
+    A session in a batch job has no process before it is open, but that of the program that submits it.
+    """
+    if session.host != os.uname().nodename or (session.job and not session.is_open):
         return False
     boot, ours = session.scope.partition(" ")[0], claim.here().partition(" ")[0]
     return boot != ours or claim.is_dead(session.scope, session.pid, session.started)

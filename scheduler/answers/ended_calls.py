@@ -72,6 +72,7 @@ def _failed(state: State, failed: Failed) -> TaskEntry:
         start_time_ms=None,
         end_time_ms=(failed.end_us + state.wall_us) // 1000,
         num_ranks=spec.ranks,
+        driver=failed.driver,
     )
 
 
@@ -100,4 +101,5 @@ def _run(state: State, run: Run, failed: Failed | None) -> TaskEntry:
         start_time_ms=start_us // 1000,
         end_time_ms=(start_us + run.duration_us) // 1000,
         num_ranks=spec.ranks,
+        driver=run.driver,
     )

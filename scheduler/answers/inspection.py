@@ -15,7 +15,7 @@ import msgspec
 from mpi_runtime.scheduler.answers import cluster, listing, store_summary, why_waiting
 from mpi_runtime.scheduler.answers.summary import fitting
 from mpi_runtime.scheduler.log import history, notes, value_moves
-from mpi_runtime.scheduler.protocol.entries import NodeEntry, NodeStore, TaskEntry
+from mpi_runtime.scheduler.protocol.entries import DriverEntry, NodeEntry, NodeStore, TaskEntry
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.protocol.past import PastMoves, PastRuns, Runs
 from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry, LargeValue, Listed, OldestCall, StoreState
@@ -62,6 +62,11 @@ def first_tasks(state: State) -> Listed[TaskEntry]:
     chosen = list(dict.fromkeys(ids))[:ROWS_MAX]
     found = (entry for id in chosen for entry in listing.tasks(state, id))
     return Listed(open_calls, fitting(found, BYTES_MAX))
+
+
+def first_drivers(state: State) -> Listed[DriverEntry]:
+    """The first drivers of a session."""
+    return Listed(len(state.drivers), fitting(listing.drivers(state, ROWS_MAX), BYTES_MAX))
 
 
 def oldest(state: State, name: str, now: int) -> OldestCall:

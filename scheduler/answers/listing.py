@@ -5,7 +5,9 @@ With an id each gives that one entry, at the cost of one entry; with the empty i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Literal, TypeVar
 
 from mpi_runtime.scheduler.protocol.amounts import Request
@@ -13,6 +15,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     TASK_TYPES,
     ActorEntry,
     Amounts,
+    DriverEntry,
     ObjectEntry,
     TaskEntry,
     WorkerEntry,
@@ -91,6 +94,7 @@ def _task(state: State, task: Task) -> TaskEntry:
         start_time_ms=None,
         end_time_ms=None,
         num_ranks=spec.ranks,
+        driver=task.driver,
     )
 
 
@@ -136,6 +140,7 @@ def actors(state: State, id: bytes) -> list[ActorEntry]:
             num_restarts=actor.restarts,
             death_cause=actor.cause or None,
             pending_calls=sum(line.waiting() for line in actor.callers.values()),
+            driver=actor.driver,
         )
         for actor in chosen(state.actors, id)
     ]
@@ -180,6 +185,27 @@ def _worker(executor: Executor) -> WorkerEntry:
 def busy_executors(state: State) -> list[Executor]:
     """The executors with a running call; of a gang only that of rank 0, which has the call."""
     return [one for one in state.executors.values() if one.running() is not None and not one.gang_rank]
+
+
+def drivers(state: State, most: int | None = None) -> list[DriverEntry]:
+    """The drivers of a session, the first ones."""
+    running = Counter(task.driver for one in busy_executors(state) if (task := one.running()) is not None)
+    return [
+        DriverEntry(
+            driver=one.number,
+            program=one.program,
+            pid=one.pid,
+            state="LEFT" if one.has_left else "CONNECTED",
+            joined_ms=(one.joined_us + state.wall_us) // 1000,
+            open_calls=len(one.tasks),
+            running_calls=running[one.number],
+            actors=len(one.actors),
+            detached_actors=len(one.detached_actors),
+            groups=len(one.groups),
+            executors=len(one.executors),
+        )
+        for one in islice(state.drivers.values(), most)
+    ]
 
 
 def running(state: State, now: int) -> list[RunningCall]:

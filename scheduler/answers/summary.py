@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from mpi_runtime.scheduler.answers.cluster import available_resources, cluster_resources, statistics
-from mpi_runtime.scheduler.answers.listing import busy_executors
+from mpi_runtime.scheduler.answers.listing import busy_executors, drivers
 from mpi_runtime.scheduler.log import errors
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.entries import TASK_TYPES, Amounts
@@ -25,6 +25,7 @@ from mpi_runtime.scheduler.records.state import State
 RUNNING_MAX = 200
 """The most calls that are described: those that run longest."""
 NODES_MAX = 256
+DRIVERS_MAX = 50
 FUNCTIONS_MAX = 50
 SPECS_MAX = 5000
 """The most specs that are counted: a program may make one for each call."""
@@ -59,6 +60,8 @@ def glance(state: State, now: int) -> JobState:
         errors=fitting(errors.errors(state)[:ERRORS_MAX], BYTES_MAX),
         nodes=fitting((_node(node) for node in islice(state.nodes.values(), NODES_MAX)), BYTES_MAX),
         nodes_in_all=len(state.nodes),
+        drivers=fitting(drivers(state, DRIVERS_MAX), BYTES_MAX // 3),
+        drivers_in_all=len(state.drivers),
     )
 
 
@@ -118,6 +121,7 @@ def _busy(executor: Executor, now: int) -> BusyProcess:
         for_us=now - executor.progress_us,
         id=task.id.hex(),
         actor=executor.process.name,
+        driver=task.driver,
     )
 
 

@@ -54,7 +54,9 @@ def _remember(state: State, task: Task, text: str, code: str) -> None:
     function = task.function
     actor = task.id if function.is_actor else task.call.actor
     times = (task.submitted_us, state.stories.now)
-    failed = Failed(task.id, task.parent, actor, function, task.call.attempt, *times, code, text, state.ran)
+    failed = Failed(
+        task.id, task.parent, actor, function, task.call.attempt, *times, code, text, state.ran, task.driver
+    )
     state.logs.failed.append(failed)
 
 

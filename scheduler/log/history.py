@@ -38,6 +38,7 @@ def record(state: State, executor: Executor, task: Task, start_us: int, duration
         start_us,
         duration_us,
         outcome,
+        task.driver,
     )
     state.history.append(run)
 
@@ -79,6 +80,7 @@ def _entry(run: Run) -> past.PastRun:
         node=past.RunNode(node.number, node.hostname),
         times=past.RunTimes(run.submitted_us, start_us(run), run.duration_us),
         error=OUTCOMES[run.outcome],
+        driver=run.driver,
     )
 
 

@@ -41,8 +41,9 @@ CAUSE = "was killed because its driver has left the job"
 
 def join(state: State, event: DriverJoined, now: int) -> None:
     """Let a driver submit calls. It belongs to the node of rank 0."""
-    driver = Driver(event.number, Account(f"driver {event.number}"))
+    driver = Driver(event.number, Account(f"driver {event.number}"), event.program, event.pid, now)
     state.next_executor += 1
+    state.totals.drivers += 1
     state.drivers[driver.number] = driver
     node = state.clients[DRIVER].node
     state.clients[driver.number] = Client(driver.number, node, None, driver=driver)

@@ -117,6 +117,8 @@ class TaskEntry(Struct, kw_only=True, omit_defaults=True):
     end_time_ms: int | None
     num_ranks: int = 0
     """The size of its gang; 0: it has none."""
+    driver: int = 0
+    """The driver of a session that it belongs to; 0: the program of rank 0, or nobody any more (detached actors)."""
 
 
 class ActorEntry(Struct):
@@ -133,11 +135,33 @@ class ActorEntry(Struct):
     num_restarts: int
     death_cause: str | None
     pending_calls: int
+    driver: int = 0
+    """As of calls."""
 
     @property
     def title(self) -> str:
         """The name that it has been given, or has given itself; empty: neither."""
         return self.name or self.repr_name
+
+
+class DriverEntry(Struct, kw_only=True):
+    """A driver that has connected to a session, as long as anything of it is left."""
+
+    driver: int
+    """Its number, which no other driver of the session gets."""
+    program: str
+    pid: int
+    state: str
+    """"CONNECTED"; or "LEFT": what belongs to it ends, or something detached of it is left."""
+    joined_ms: int
+    """When it connected, since 1970."""
+    open_calls: int
+    running_calls: int
+    actors: int
+    """Without those of its detached actors."""
+    detached_actors: int
+    groups: int
+    executors: int
 
 
 class ObjectEntry(Struct):

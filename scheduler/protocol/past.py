@@ -96,6 +96,8 @@ class PastRun(Struct, array_like=True):
     times: RunTimes
     error: str
     """Why it has failed, in words; empty: it has not."""
+    driver: int = 0
+    """The driver of a session that it belongs to; 0: none."""
 
 
 class MoveTimes(Struct, array_like=True):

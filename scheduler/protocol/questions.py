@@ -32,6 +32,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     ActorEntry,
     Amounts,
     Counts,
+    DriverEntry,
     GroupEntry,
     NodeEntry,
     NodeStoreEntry,
@@ -98,6 +99,18 @@ class Tasks(Question[list[TaskEntry]]):
     id: bytes = b""
     ended: int = 0
     """The most ended attempts, up to `ENDED_MAX`."""
+
+
+class AllDrivers(Struct, array_like=True):
+    """The drivers of a session of which anything is left."""
+
+    joined: int
+    """The number of all that have connected."""
+    drivers: list[DriverEntry]
+
+
+class Drivers(Question[AllDrivers]):
+    """The drivers of the session."""
 
 
 class Actors(Question[list[ActorEntry]]):
@@ -250,5 +263,5 @@ ClientQuestion = (
     ClusterResources | AvailableResources | Nodes | NodeOfRank
     | Tasks | Actors | Objects | Workers | Groups | Store | Statistics
     | NamedActor | NamedActors | Group | NamedGroup
-    | Progress | RunningCalls | Late | Explain | Report | History
+    | Progress | RunningCalls | Late | Explain | Report | History | Drivers
 )  # fmt: skip

@@ -185,6 +185,9 @@ class DriverJoined(Struct, array_like=True, tag=75, gc=False):
 
     number: Number
     """Its client number: `Scheduler.next_client()`. No client gets it again."""
+    program: str = ""
+    """Its name, for people."""
+    pid: int = 0
 
 
 class DriverLeft(Struct, array_like=True, tag=76, gc=False):

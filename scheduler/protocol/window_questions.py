@@ -16,6 +16,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     ActorEntry,
     Amounts,
     Counts,
+    DriverEntry,
     GroupEntry,
     HostUse,
     NodeEntry,
@@ -77,6 +78,8 @@ class BusyProcess(Struct, array_like=True):
     id: str
     actor: str
     """The title of the actor of the process; empty: none."""
+    driver: int = 0
+    """The driver of a session that the call belongs to; 0: none."""
 
     @property
     def doing(self) -> str:
@@ -138,6 +141,9 @@ class JobState(Struct):
     errors: list[ErrorEntry]
     nodes: list[NodeLoad]
     nodes_in_all: int
+    drivers: list[DriverEntry] = []
+    """Of a session."""
+    drivers_in_all: int = 0
 
 
 class Glance(Question[JobState]):
@@ -197,6 +203,10 @@ class FirstObjects(Question[Listed[ObjectEntry]]):
 
 class FirstNodes(Question[Listed[NodeEntry]]):
     """The first nodes."""
+
+
+class FirstDrivers(Question[Listed[DriverEntry]]):
+    """The first drivers of a session."""
 
 
 class FirstGroups(Question[Listed[GroupEntry]]):
@@ -312,7 +322,8 @@ class RecordedFrom(Question[list[Row]]):
 
 SchedulerQuestion = (
     Glance | RunsSince | Errors | Oldest
-    | FirstTasks | FirstActors | FirstObjects | FirstNodes | FirstGroups | WholeStore
+    | FirstTasks | FirstActors | FirstObjects | FirstNodes | FirstGroups | FirstDrivers
+    | WholeStore
     | RunsFrom | MovesFrom
 )  # fmt: skip
 HeadQuestion = Output | MeasuredHosts | Stack | RecordedFrom

@@ -40,13 +40,15 @@ _order, _length = attrgetter("waits_at"), attrgetter("takes_us", "waits_at")
 class Driver(Struct, eq=False, gc=False):
     """A driver that has joined the job, as long as anything of it is left. The program of rank 0 has no such record.
 
-    Its functions and executors are those with its number in their environment. Calls and actors of them belong to it,
-    or if they are detached to driver 0.
+    Its functions and executors have its number in their environment. Their calls and actors are its, or detached.
     """
 
     number: int
     use: Account
     """What its executors are granted, for its share."""
+    program: str = ""
+    pid: int = 0
+    joined_us: int = 0
     has_left: bool = False
     tasks: dict[bytes, Task] = {}
     """Its open calls, in the order of submission."""

@@ -43,6 +43,8 @@ class Failed(Struct, eq=False, gc=False):
     text: str
     ran: int
     """The number of attempts that had run before its end."""
+    driver: int = 0
+    """Its owner, as of a task."""
 
 
 class Run(Struct, eq=False, gc=False):
@@ -59,6 +61,8 @@ class Run(Struct, eq=False, gc=False):
     """By the clock of its host; for DIED by the head's, and not exact."""
     duration_us: int
     outcome: int
+    driver: int = 0
+    """Its owner, as of a task."""
 
 
 class Totals(Struct, eq=False, gc=False):
@@ -67,6 +71,8 @@ class Totals(Struct, eq=False, gc=False):
     abandoned: int = 0
     """Calls that were cancelled because the attempt that submitted them died."""
     actors: int = 0
+    drivers: int = 0
+    """Those that have connected."""
     put_bytes: int = 0
     busy_us: int = 0
     """The sum of the durations of calls."""

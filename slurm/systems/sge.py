@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from mpi_runtime.slurm import commands, exit_file
 from mpi_runtime.slurm.commands import SlurmError
+from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.request import Request, seconds
 from mpi_runtime.slurm.status import Granted
 from mpi_runtime.slurm.systems import sge_jobs, variables
@@ -51,14 +52,15 @@ requeue() {
 }
 """
 PASSING: tuple[str, ...] = ("unable to send message to qmaster", "unable to contact qmaster", "got no connection")
+UNKNOWN: tuple[str, ...] = ("grid engine does not know the job",)
 _CLOCK = """\
 (trap 'kill $!; exit' TERM; sleep {seconds} & wait $! && kill -URG $$) &
 clock=$!
 trap 'kill $clock 2>/dev/null' EXIT
 """
 _call = functools.partial(commands.call, cures=sge_jobs.CURES, whose="Grid Engine")
-submit, statuses = sge_jobs.submit, sge_jobs.statuses
-cancel, cancel_waiting = sge_jobs.cancel, sge_jobs.cancel_waiting
+submit, statuses, cancel_waiting = sge_jobs.submit, sge_jobs.statuses, sge_jobs.cancel_waiting
+end = cancel = sge_jobs.cancel
 largest_node = sge_jobs.largest_node
 
 
@@ -195,6 +197,12 @@ def before(request: Request) -> list[str]:
 def after(request: Request) -> list[str]:
     """Grid Engine notices by itself that a node has failed."""
     return []
+
+
+def cluster() -> str:
+    """Return the name of the cluster, that of its cell."""
+    env = environment()
+    return env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or "default"
 
 
 def granted(job: str) -> dict[str, Granted]:

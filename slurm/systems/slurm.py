@@ -35,6 +35,7 @@ requeue() {  # Slurm then ends this shell, and writes a line about it
 }
 """
 PASSING: tuple[str, ...] = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
+UNKNOWN: tuple[str, ...] = ("invalid job id", "already completing")
 
 _ADVICE = {
     # Reasons why a job waits for ever, or until a person acts.
@@ -260,8 +261,33 @@ def _cancel(*words: str) -> None:
     try:
         _call(["scancel", *words])
     except SlurmError as error:
-        if "invalid job id" not in str(error).lower():  # Slurm's word for a job that has ended; others are cancelled
+        if not _is_unknown(error):  # others are cancelled
             raise
+
+
+def end(job: str) -> None:
+    """Cancel a job that waits. The program of one that runs gets SIGHUP, and may end in order.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    cancel_waiting([job])
+    _cancel("--batch", "--signal=HUP", "--state=RUNNING", job)
+
+
+def _is_unknown(error: SlurmError) -> bool:
+    """Whether this is Slurm's word for a job that has ended."""
+    return any(words in str(error).lower() for words in UNKNOWN)
+
+
+def cluster() -> str:
+    """Return the name of the cluster.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", _call(["scontrol", "show", "config"]), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def statuses(job: str) -> list[Status]:

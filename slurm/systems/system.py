@@ -92,6 +92,9 @@ class Queue(System, Protocol):
     PASSING: tuple[str, ...]
     """Parts of error messages, in lower case, that mean that the system is out of reach for a while."""
 
+    UNKNOWN: tuple[str, ...]
+    """The same, that mean that there is no such job, or no longer."""
+
     def complete(self, request: Request) -> Request:
         """Return a request with what only the system knows, before a script is made of it.
 
@@ -147,6 +150,22 @@ class Queue(System, Protocol):
 
     def cancel_waiting(self, jobs: Sequence[str]) -> None:
         """Cancel those of these jobs that have not started.
+
+        Raises:
+            SlurmError: the system does not answer.
+        """
+        ...
+
+    def end(self, job: str) -> None:
+        """Cancel a job that waits, and have the program of one that runs end in order, if the system can.
+
+        Raises:
+            SlurmError: the system does not answer.
+        """
+        ...
+
+    def cluster(self) -> str:
+        """Return the name of the cluster; empty: it has none.
 
         Raises:
             SlurmError: the system does not answer.

@@ -55,9 +55,9 @@ def check(
         problems = beyond(groups, bounds.of(request), drain_s)
     else:
         try:
-            with mpi_runtime.init():
+            with mpi_runtime.init(f"session:{options.session}" if options.session else None):
                 problems = infeasible_here(groups)
-        except ValueError as error:  # of a flag or a variable
+        except (ValueError, ConnectionError) as error:  # of a flag or a variable
             raise LaunchError(str(error)) from error
         if not from_environment(environment()).system:
             problems = [msgspec.structs.replace(one, is_note=True) for one in problems]

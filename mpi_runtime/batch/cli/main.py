@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from mpi_runtime.batch.history import batch_history
 from mpi_runtime.batch.history.graph import wrong_names
 from mpi_runtime.batch.run.capacity import beyond, infeasible_here
 from mpi_runtime.batch.run.stream import END, lines_of
-from mpi_runtime.config import environment
+from mpi_runtime.config import address, environment, is_own_address
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.extend import (
     check_ranks,
@@ -54,6 +55,8 @@ def batch(words: Sequence[str]) -> int:
     env = environment()
     launch = detect(env)
     is_rank = launch.size != 1
+    if options.session and (is_rank or options.ranks != 1):
+        raise LaunchError("--session: the batch runs on the ranks of the session: omit --ranks, and mpirun")
     if not is_rank and (options.check or (options.ranks == 1 and not options.hosts)):
         return run_batch(options)
     if options.file == "-":
@@ -127,8 +130,8 @@ def run_batch(options: argparse.Namespace) -> int:
     if stated := [*stated_nodes(options), *(["--json"] if options.json else [])]:
         raise LaunchError(f"{stated[0]} is for --check")
     try:
-        job = mpi_runtime.init(num_gpus=_gpus(options), drain_s=drain_s(groups))
-    except ValueError as error:  # of a flag or a variable
+        job = _job(options, groups)
+    except (ValueError, ConnectionError) as error:  # of a flag or a variable
         raise LaunchError(str(error)) from error
     with job:
         directory = directory_of(options)
@@ -137,6 +140,17 @@ def run_batch(options: argparse.Namespace) -> int:
             return _refuse(options.file, problems)
         with live_picture(sys.stderr, is_transient=True) or contextlib.nullcontext() as live:
             return Part(options, groups, defaults, directory, is_stream, live).take()
+
+
+def _job(options: argparse.Namespace, groups: Sequence[Group]) -> AbstractContextManager[object]:
+    """Start a job, or connect to a session: that of an option or of a variable, which has its GPUs and its end."""
+    variable = address()[1]
+    if not options.session and (variable in ("", "local") or not is_own_address(variable)):
+        return mpi_runtime.init(num_gpus=_gpus(options), drain_s=drain_s(groups))
+    for name in ("gpus_per_node", "hosts", "mpi", "requeue", "join"):
+        if getattr(options, name):
+            raise LaunchError(f"--{name.replace('_', '-')} is for a job of its own, and this batch runs in a session")
+    return mpi_runtime.init(f"session:{options.session}" if options.session else None)
 
 
 def directory_of(options: argparse.Namespace) -> str:

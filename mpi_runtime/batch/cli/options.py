@@ -80,6 +80,7 @@ def batch_parser() -> argparse.ArgumentParser:
     group = made.add_argument_group("where it runs")
     group.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="COUNT", help="how many ranks; 1")
     group.add_argument("--mpi", choices=("openmpi", "mpich", "intel"), help="take the launcher of this MPI")
+    group.add_argument("--session", metavar="NAME", help="run in this session, with the resources that it has")
     group.add_argument("--hosts", metavar="HOST[:RANKS],...", help="start the ranks on these hosts (by ssh)")
     group.add_argument(
         "--gpus-per-node", "--gpus", metavar="COUNT", help="GPUs of each node, there or not; those that are found"

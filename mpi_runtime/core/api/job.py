@@ -98,8 +98,8 @@ def init(
     Functions that need a job call `init()` without arguments if no job runs.
 
     Args:
-        address: "session:NAME" connects to a session that `mpi-runtime session start` has started, "auto" to the only
-            one of this user on this host; "local" starts a job. None: the variable `MPI_RUNTIME_ADDRESS` or
+        address: "session:NAME" connects to the session of this name, "slurm:JOB" to that in this batch job, "auto" to
+            the only one of this user on this host; "local" starts a job. None: the variable `MPI_RUNTIME_ADDRESS` or
             `RAY_ADDRESS`, if one is set; else as "local".
         ignore_reinit_error: do not raise if the job is running already. Arguments that differ from those of the running
             job are ignored, and a warning names them.
@@ -107,8 +107,9 @@ def init(
             modules. The keys are those of `RuntimeEnv`. The driver itself is not changed.
         logging_config: a `LoggingConfig` of Ray, with `--as-ray`: how this process and all executors log.
         **arguments: the fields of `Config`, such as `num_cpus`, `num_gpus` and `resources`. `logging_level` is the
-            level of the logger `mpi_runtime`. Ray's other arguments for its dashboard and its logging are accepted,
-            without effect.
+            level of the logger `mpi_runtime`. With `nodes`, `time` and others of `slurm.Request` the program gets a
+            session in a batch job of its own, for whose start it waits, at most `queue_timeout_s`. Ray's other
+            arguments for its dashboard and its logging are accepted, without effect.
 
     Returns:
         A mapping with facts about the job. As a context manager it ends the job.
@@ -129,6 +130,7 @@ def init(
         raise TypeError(f"address must be a string such as 'session:NAME', or None, not {address!r}")
     if (level := arguments.pop("logging_level", None)) is not None:
         _set_logging_level(level)
+    batch = _of_batch_job(address, arguments)
     config = configuration.from_init(
         **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
     )
@@ -140,7 +142,7 @@ def init(
     with session.changing:
         is_running = current.client_or_none() is not None
         if not is_running:
-            _start(config, runtime_env, logging_config, address or "", arguments)
+            _start(config, runtime_env, logging_config, address or "", arguments, batch)
     if is_running and not ignore_reinit_error:
         raise RuntimeError(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
@@ -151,6 +153,15 @@ def init(
     questions = running.client().questions
     ranks = sum(len(node.ranks) for node in questions.ask(Nodes()))
     return Context({"address": session.address(), "ranks": ranks, "node_id": questions.node_id()})
+
+
+def _of_batch_job(address: str | None, arguments: dict[str, object]) -> dict[str, object]:
+    """Take the options of a batch job out of the arguments of `init()`."""
+    stated = {name: arguments.pop(name, None) for name in configuration.OF_BATCH_JOB}
+    found = {name: value for name, value in stated.items() if value is not None}
+    if found and address is not None:
+        raise ValueError(f"init({address!r}, {next(iter(found))}=...): a session that runs already has its batch job")
+    return found
 
 
 class LoggingSettings(Protocol):
@@ -166,9 +177,10 @@ def _start(
     logging_config: LoggingSettings | None,
     address: str,
     arguments: Mapping[str, object],
+    batch: Mapping[str, object],
 ) -> None:
     with listings.for_all:
-        inherited = session.start(config, address, arguments).client.inherited
+        inherited = session.start(config, address, arguments, batch).client.inherited
     try:
         inherited.environment = specs.environment(inherited, {"runtime_env": runtime_env})
         if logging_config is not None:

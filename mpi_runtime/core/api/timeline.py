@@ -33,7 +33,8 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     each call that has ended: `name`, `cat` ("task::" and the name), `pid` (the node's number), `tid` (the process; an
     actor with concurrent calls has several), `ts` and `dur` in microseconds. `args` has the ids of call and actor,
     `submitted` (like `ts`), `attempt_number`, `type`, `worker_pid`, `rank`, `node`, `state` ("FINISHED" or "FAILED")
-    and `error` ("raised", "its process died" or ""). Events are in the order in which they began. Names of nodes and
+    and `error` ("raised", "its process died" or ""); in a session `driver`, the number of the program that it belongs
+    to. Events are in the order in which they began. Names of nodes and
     processes (`"ph": "M"`) precede them. Then follow arrows (`"s"` and `"f"`) from calls to those that they have
     submitted; slices of the category "submission" on a track of the driver, each for calls submitted within a
     millisecond; slices of the category "object" for large values that a node has copied from another node ("copy"),
@@ -197,6 +198,7 @@ def _event(run: PastRun, track: int, wall_us: int) -> dict[str, Any]:
             "worker_pid": run.process.pid,
             "rank": run.process.rank,
             "node": run.node.hostname,
+            **({"driver": run.driver} if run.driver else {}),
             "state": "FAILED" if run.error else "FINISHED",
             "error": run.error,
         },

@@ -31,6 +31,7 @@ from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 if TYPE_CHECKING:
     from mpi_runtime.core.client.far_arena import FarArena
+    from mpi_runtime.errors import HeadDiedError
     from mpi_runtime.gpu.device import Device
 
 
@@ -94,7 +95,7 @@ class Client:
         journal: str = "",
         scope: Scope | None = None,
         log_after_s: float = 0.0,
-        why_lost: Callable[[], str] | None = None,
+        why_lost: Callable[[], str | HeadDiedError] | None = None,
         executing: Executing | None = None,
     ) -> None:
         """Use a connected socket.
@@ -108,7 +109,7 @@ class Client:
             journal: the directory of the job's journal; empty: none.
             scope: of the driver's calls.
             log_after_s: seconds without progress until a line about a wait is logged; 0: none is.
-            why_lost: returns the message of the error for a lost connection; None: the client's own.
+            why_lost: returns the error for a lost connection, or its message; None: the client's own.
             executing: the parts of an executor; None: this is the driver.
         """
         self._arena = arena

@@ -187,7 +187,7 @@ class Line:
 
     def _check_open(self) -> None:
         if self.closed == LOST:
-            raise errors.HeadDiedError(self.outbox.why_lost())
+            raise self.outbox.lost()
         if self.closed == SHUT_DOWN:
             raise errors.ObjectLostError(SHUT_DOWN)
         if self.closed:

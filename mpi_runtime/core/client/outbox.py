@@ -65,7 +65,7 @@ class Outbox(Outgoing):
         references: References,
         draft: Draft | None,
         interrupts: AbstractContextManager[None] | None,
-        why_lost: Callable[[], str] | None,
+        why_lost: Callable[[], str | HeadDiedError] | None,
     ) -> None:
         """Use a connected, blocking socket. Releases of these references are sent too. For the rest see `Client`."""
         super().__init__(references)
@@ -90,7 +90,12 @@ class Outbox(Outgoing):
         """Whether the result of a call will be posted at once, and releases with it."""
         self.on_quiet: Callable[[], None] | None = None
         """Called when the thread that sends messages soon has sent all."""
-        self.why_lost = why_lost or (lambda: CLOSED if is_closed_here(end) else LOST)
+        self._why_lost = why_lost or (lambda: CLOSED if is_closed_here(end) else LOST)
+
+    def lost(self) -> HeadDiedError:
+        """Return the error for a connection that is lost."""
+        why = self._why_lost()
+        return HeadDiedError(why) if isinstance(why, str) else why
 
     def post(self, message: object) -> None:
         """Post a message, to be sent soon."""
@@ -200,7 +205,7 @@ class Outbox(Outgoing):
         try:
             self._flush()
         except HeadDiedError as error:
-            raise HeadDiedError(self.why_lost()) from error.__cause__
+            raise self.lost() from error.__cause__
 
     def _flush(self) -> None:
         if not self._is_due():

@@ -4,6 +4,8 @@
 - `head_handle.py`: starts the head process, watches it, ends it
 - `near.py`: finds a session, and connects to it as one of its drivers
 - `far.py`: reaches a session on another host
+- `own_session.py`: `init(nodes=...)`: a session in a batch job that ends with the program
+- `session_jobs.py`: sessions in batch jobs: submits them, waits for them, ends them
 - `other_jobs.py`: other jobs in the same batch job, with which this one shares CPUs
 - `report.py`: files about the job that the driver writes: its page, its metrics
 - `running.py`: the client for public calls; the first one starts a job

@@ -33,7 +33,7 @@ from mpi_runtime.core.transport.channel import SOCKET_BYTES
 from mpi_runtime.core.transport.hello import LENGTH_BYTES, Hello, address_of, ways
 from mpi_runtime.core.transport.messages import Shutdown, Welcome, text_to_bytes
 from mpi_runtime.core.transport.start import read_welcome
-from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.errors import HeadDiedError, LaunchError, SessionEndedError
 from mpi_runtime.files import session_files
 from mpi_runtime.scheduler.protocol.events import Released
 from mpi_runtime.show import log
@@ -46,6 +46,9 @@ OF_CONNECTION = (
     "reconnect_s",
 )
 """The arguments of `init()` that a program may state although the session runs already."""
+TRACES_S = 3.0
+"""Seconds until a session that has ended is seen to have, after the end of a connection."""
+LOOK_S = 0.05
 _START = "start one with `mpi-runtime session start`"
 
 
@@ -104,11 +107,6 @@ def find(address: str, variable: str = "") -> Found | None:
             f"{variable or 'init(address)'} is {address!r}; it may be 'auto', 'local', or 'session:NAME' for a session "
             "that `mpi-runtime session start` has started. A job of several ranks: `mpirun -n N python app.py`."
         )
-    if address.startswith("slurm:"):
-        raise ValueError(
-            f"{address!r}: sessions cannot be found by their batch job yet. Name the session: 'session:NAME'; "
-            "`mpi-runtime session list` shows them."
-        )
     if current.aside() is not None:
         raise LaunchError(f"{address!r}: calls with own_scheduler=True bring their own job, and connect to no other.")
     if is_beside_mpi():
@@ -118,7 +116,18 @@ def find(address: str, variable: str = "") -> Found | None:
         )
     if address == "auto":
         return _only()
+    if address.startswith("slurm:"):
+        return _named(_of_job(address))
     return _named(address.removeprefix("session:"))
+
+
+def _of_job(address: str) -> str:
+    """Return the name of the session in the batch job of an address."""
+    known = session_files.all_of()
+    for _, session in known:
+        if session.job == address.removeprefix("slurm:"):
+            return session.name
+    raise ConnectionError(f"init({address!r}): no session of this user is in this job; {_START}.{_elsewhere(known)}")
 
 
 def _only() -> Found | None:
@@ -130,7 +139,7 @@ def _only() -> Found | None:
     for one in found:
         one.close()
     if not found:
-        found = [Found(path, session, None) for path, session in known if _is_far(session)]
+        found = [Found(path, session, None) for path, session in known if _is_far(path, session)]
         if len(found) == 1 and detect(configuration.environment()).size == 1:
             return found[0]
     if found:
@@ -151,19 +160,20 @@ def _named(name: str) -> Found:
     for one in found[1:]:
         one.close()
     if not found:
-        found = [Found(path, session, None) for path, session in known if _is_far(session)]
+        found = [Found(path, session, None) for path, session in known if _is_far(path, session)]
     if found:
         return found[0]
     where = f"init('session:{name}'): "
     if not known:
         others = session_files.all_of()
         raise ConnectionError(f"{where}there is no session of this name; {_START} --name {name}.{_elsewhere(others)}")
-    raise ConnectionError(f"{where}{'; '.join(_why_not(session) for _, session in known)}.")
+    raise ConnectionError(f"{where}{'; '.join(_why_not(path, session) for path, session in known)}.")
 
 
-def _is_far(session: session_files.Session) -> bool:
+def _is_far(path: Path, session: session_files.Session) -> bool:
     """Whether a session is to be dialled."""
-    return session.is_open and session.host != os.uname().nodename
+    is_elsewhere = session.is_open and session.host != os.uname().nodename
+    return is_elsewhere and not (session.job and _why_not_in_job(path, session))
 
 
 def _reached(path: Path, session: session_files.Session) -> Found | None:
@@ -179,9 +189,11 @@ def _reached(path: Path, session: session_files.Session) -> Found | None:
         return None
 
 
-def _why_not(session: session_files.Session) -> str:
+def _why_not(path: Path, session: session_files.Session) -> str:
     """Return why a session with a file cannot be reached, and what to do."""
     here = os.uname().nodename
+    if session.job and (why := _why_not_in_job(path, session)):
+        return why
     if session_files.is_dead(session):
         return f"the session was killed; `mpi-runtime session start --name {session.name}` starts it again"
     if not session.is_open:
@@ -191,13 +203,26 @@ def _why_not(session: session_files.Session) -> str:
     return "the session has no door here: it runs in another container or network namespace of this host"
 
 
+def _why_not_in_job(path: Path, session: session_files.Session) -> str:
+    """Return why a session cannot be reached if its batch job has not begun, or has ended; else nothing."""
+    from mpi_runtime.core.driver import session_jobs  # not at the top: others need no batch system
+
+    job = session_jobs.status(path, session)
+    if job is not None and not job.has_ended and not session.is_open:
+        return f"the session has not started. {str(job).splitlines()[0]}"
+    if (job is not None and job.has_ended) or session_jobs.is_dead(path, session):
+        why = str(job).splitlines()[0] if job is not None else f"its batch job {session.job} has ended"
+        return f"the session has ended: {why}"
+    return ""
+
+
 def _elsewhere(known: list[tuple[Path, session_files.Session]]) -> str:
-    lines = [f"\n  {session.name}: {_why_not(session)}" for _, session in known]
+    lines = [f"\n  {session.name}: {_why_not(path, session)}" for path, session in known]
     return " There are files of:" + "".join(lines) if lines else ""
 
 
 def _in_words(session: session_files.Session) -> str:
-    where = f"on {session.host}, " if _is_far(session) else ""
+    where = f"on {session.host}, " if session.host != os.uname().nodename else ""
     return f"{where}since {time.strftime('%d %b %H:%M', time.localtime(session.begun_s))}, pid {session.pid}"
 
 
@@ -215,7 +240,7 @@ class Connection:
         """
         self.config = config
         self.name = found.session.name
-        self._log = session_files.log_of(found.path)
+        self._found = found
         self._arena = -1
         if found.end is not None:
             self._socket = found.end
@@ -284,11 +309,19 @@ class Connection:
         end.settimeout(None)
         return welcome
 
-    def _why_lost(self) -> str:
-        return (
-            f"The connection to the session {self.name!r} is gone: it was stopped, its time is over, or its processes "
-            "were killed; or it refused this program. `mpi-runtime session list` shows whether it runs, and its output "
-            f"is in {self._log}. The program may save its work, and connect again."
+    def _why_lost(self) -> HeadDiedError:
+        """Return the error for the end of the connection."""
+        found, name = self._found, self.name
+        output = session_files.output_of(found.path, found.session)
+        if why := _why_ended(found):
+            return SessionEndedError(
+                f"The session {name!r} has ended: {why}. Its output is in {output}. The program may save its work, and "
+                "connect to another session."
+            )
+        return HeadDiedError(
+            f"The session {name!r} has closed the connection of this program: it has refused this program, or nothing "
+            "can be seen of its end. `mpi-runtime session list` shows whether it runs, and its output is in "
+            f"{output}. The program may save its work, and connect again."
         )
 
     def end(self) -> None:
@@ -336,6 +369,27 @@ class Connection:
             with contextlib.suppress(OSError):  # the program has closed all descriptors
                 os.close(self._arena)
             self._arena = -1
+
+
+def _why_ended(found: Found) -> str:
+    """Return why a session has ended; empty: it is not known to have ended. Waits a while for its traces."""
+    path, session = found.path, found.session
+    until_s = time.monotonic() + TRACES_S
+    while True:
+        if why := session_files.end_of(path, session):
+            return why
+        if session_files.is_dead(session):
+            return "its keeper, or its host, was killed"
+        if time.monotonic() > until_s:
+            break
+        time.sleep(LOOK_S)
+    if session.job:
+        from mpi_runtime.core.driver import session_jobs  # not at the top: others need no batch system
+
+        job = session_jobs.status(path, session)
+        if job is not None and job.state not in ("RUNNING", "PENDING"):
+            return f"its batch job {session.job} is {job.state}{f' ({job.reason})' if job.reason else ''}"
+    return ""
 
 
 def _home(namespace: str) -> Home:

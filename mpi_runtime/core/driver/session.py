@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.client.client import Executing
     from mpi_runtime.core.client.scope import Inherited, Scope
     from mpi_runtime.core.driver.near import Connection
+    from mpi_runtime.core.driver.own_session import OwnSession
     from mpi_runtime.core.lines.arrivals import Attendants
 
 _LOOK_S = 0.3
@@ -174,6 +175,8 @@ class Session:
 changing = threading.RLock()
 """Held while a job starts or ends: threads that need a job at the same time start one between them."""
 _session: Session | Connection | None = None
+_own: OwnSession | None = None
+"""The session that was submitted for this program, if it has one."""
 _head: HeadHandle | None = None
 _jobs = 0
 _is_requeued = False
@@ -182,13 +185,19 @@ _failure = ""
 """Why a job with MPI could not start. MPI cannot be started twice in a program, so every later start fails too."""
 
 
-def start(config: Config, address: str = "", arguments: Mapping[str, object] | None = None) -> Session | Connection:
+def start(
+    config: Config,
+    address: str = "",
+    arguments: Mapping[str, object] | None = None,
+    batch: Mapping[str, object] | None = None,
+) -> Session | Connection:
     """Start a job from this driver, or connect to a session. The caller holds `changing`.
 
     Args:
         config: of the job.
         address: of a session; empty: that of the variables, if there is one.
         arguments: those of `init()` that were stated.
+        batch: the options of a batch job of its own; None or empty: it has none.
 
     Raises:
         ConnectionError: there is no such session, or it refuses this program.
@@ -196,11 +205,30 @@ def start(config: Config, address: str = "", arguments: Mapping[str, object] | N
         ValueError: the address or an argument is not allowed; or variables of the batch system make no sense.
     """
     variable = ""
+    if batch:
+        return _in_own_session(config, batch, arguments or {})
     if not address:
         variable, address = configuration.address()
     if address and (found := _connected(config, address, variable, arguments or {})) is not None:
         return found
     return start_job(config)
+
+
+def _in_own_session(config: Config, batch: Mapping[str, object], arguments: Mapping[str, object]) -> Connection:
+    """Connect to a session that is submitted for this program."""
+    global _own
+    from mpi_runtime.core.driver import own_session  # not at the top: most programs have none
+
+    rest = own_session.of_connection(arguments)
+    own = own_session.OwnSession(batch, arguments)
+    try:
+        found = _connected(config, own.address, "", rest)
+        assert found is not None
+    except BaseException:
+        own.end()
+        raise
+    _own = own
+    return found
 
 
 def _connected(config: Config, address: str, variable: str, arguments: Mapping[str, object]) -> Connection | None:
@@ -311,11 +339,14 @@ def stop() -> None:
 
 
 def _stop() -> None:
-    global _session
+    global _session, _own
     if _session is not None and current.client_or_none() is _session.client:
         ending, _session = _session, None
         current.set_client(None)
         ending.end()
+        if _own is not None:
+            own, _own = _own, None
+            own.end()
 
 
 def work(at_start: Container[str]) -> NoReturn:

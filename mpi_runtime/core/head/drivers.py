@@ -180,7 +180,7 @@ class Drivers:
         number = self._scheduler.next_client()
         channel = Channel(end)
         driver = NearDriver(number, channel, hello, DriverPrinter(self._recent, streams))
-        self._scheduler.handle_rank(DriverJoined(number), now_us())
+        self._scheduler.handle_rank(DriverJoined(number, hello.program, hello.pid), now_us())
         self._drivers[number] = driver
         self._poller.add(channel, partial(self._on_frames, driver))
         welcome = self._welcome

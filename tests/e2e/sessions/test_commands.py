@@ -1,4 +1,4 @@
-"""`mpi-runtime session`: two starts of one name, old files, sessions that do not start, and what is not there yet."""
+"""`mpi-runtime session`: two starts of one name, old files, sessions that do not start, and mistakes."""
 
 from __future__ import annotations
 
@@ -54,16 +54,18 @@ def test_a_session_that_does_not_start_shows_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["start", "-N", "4"], "submits no batch job yet"),
-        (["start", "--time=1:00:00"], "submits no batch job yet"),
-        (["run", "s", "app.py"], "there is no `session run` yet"),
-        (["logs", "s"], "there is no `session logs` yet"),
+        (["start", "-N", "4"], "Slurm is not set up on this host"),
+        (["start", "--time=1:00:00", "-n", "2"], "--ranks is not for batch jobs"),
+        (["start", "--idle", "soon"], "must be a duration"),
+        (["run", "s", "-c", "pass"], "there is no session 's'"),
+        (["run", "s"], "name a program to run"),
+        (["logs", "s"], "there is no session 's'"),
         (["start", "--name", "../s"], "is not a name for a session"),
         (["status", "s"], "there is no session 's'"),
     ],
     ids=str,
 )
-def test_what_is_not_there_is_refused_in_words(tmp_path: Path, words: list[str], text: str) -> None:
+def test_mistakes_are_refused_in_words(tmp_path: Path, words: list[str], text: str) -> None:
     assert text in said(tmp_path, *words).expect(2).stderr
 
 

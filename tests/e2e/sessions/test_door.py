@@ -143,7 +143,7 @@ def test_addresses_and_arguments_are_refused_in_words(state: Path) -> None:
         "ConnectionError init('session:none'): there is no session of this name",
         "ValueError init('session:..')",
         "ValueError init(address) is 'ray://host:1'",
-        "ValueError 'slurm:4711'",
+        "ConnectionError init('slurm:4711'): no session of this user is in this job",
         "ValueError init(address) is '10.0.0.1:6379'",
         "ValueError When connecting to an existing cluster, num_cpus must not be provided",
         "ValueError When connecting to an existing cluster, journal must not be provided",
@@ -214,6 +214,6 @@ def test_the_list_has_it(state: Path) -> None:
     found = content(state)
     assert found is not None
     rows = [line.split() for line in said(state, "list").stdout.splitlines()]
-    assert rows[0] == ["NAME", "HOST", "PID", "BEGAN", "STATE"]
+    assert rows[0] == ["NAME", "HOST", "PID", "JOB", "BEGAN", "STATE"]
     assert next(row for row in rows[1:] if row[0] == "s")[2] == str(found.pid)
     assert rows[1][-1] == "running"

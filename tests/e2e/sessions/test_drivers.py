@@ -284,12 +284,12 @@ import time
 def long(): time.sleep(1000)
 print("runs", flush=True)
 try: ray.get(long.remote())
-except ray.exceptions.RayError as error: print(type(error).__name__, "the session 's'" in str(error))
+except ray.exceptions.RayError as error: print(type(error).__name__, "has ended: it was stopped" in str(error))
 """
     with session(tmp_path, "--num-cpus", "2") as started, driver(tmp_path, source) as program:
         program.wait_for_line("runs")
         assert said(tmp_path, "stop", "s").stdout == "The session 's' has ended.\n"
-        assert program.finish().expect(0).stdout == "runs\nHeadDiedError True\n"
+        assert program.finish().expect(0).stdout == "runs\nSessionEndedError True\n"
         assert started.processes() == []
     assert content(tmp_path) is None
 
