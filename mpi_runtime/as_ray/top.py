@@ -2,6 +2,7 @@
 
 import enum
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import mpi_runtime
@@ -23,14 +24,17 @@ class Language(enum.Enum):
     CPP = 2
 
 
-def init(*arguments: Any, logging_config: Any = None, **options: Any) -> mpi_runtime.Context:
+_init: Callable[..., mpi_runtime.Context] = mpi_runtime.init
+
+
+def init(*arguments: object, logging_config: object = None, **options: object) -> mpi_runtime.Context:
     """As `mpi_runtime.init`; the variable RAY_LOGGING_CONFIG_ENCODING stands for a `LoggingConfig`."""
-    encoding: Any = environment().get(RAY_LOGGING)
+    encoding = environment().get(RAY_LOGGING)
     if logging_config is None and encoding:
         from mpi_runtime.as_ray.logging_config import LoggingConfig  # not at the top: few programs use it
 
-        logging_config = LoggingConfig(encoding)
-    return mpi_runtime.init(*arguments, logging_config=logging_config, **options)
+        logging_config = LoggingConfig(encoding)  # type: ignore[arg-type]  # it checks it
+    return _init(*arguments, logging_config=logging_config, **options)
 
 
 init.__wrapped__ = mpi_runtime.init  # type: ignore[attr-defined]  # for its signature

@@ -57,7 +57,7 @@ class Entry(dict[str, Any]):
         except KeyError:
             raise AttributeError(f"there is no {name!r}; there are: {', '.join(self)}") from None
 
-    def asdict(self) -> dict[str, Any]:
+    def asdict(self) -> dict[str, object]:
         """Return a plain dictionary."""
         return dict(self)
 

@@ -106,7 +106,7 @@ def exit_actor() -> NoReturn:
 
 
 @functools.lru_cache(1024)
-def _type_for(name: str) -> type[ActorClass[Any, Any]]:
+def _type_for(name: str) -> type:
     """`ActorClass` with the name of a plain class in its name."""
     return type(f"ActorClass({name})", (ActorClass,), {"__module__": ActorClass.__module__})
 

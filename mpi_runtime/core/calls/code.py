@@ -89,7 +89,7 @@ def _can_be_pickled(value: object) -> bool:
     from mpi_runtime.core.objects import code_pickler
 
     with contextlib.suppress(Exception):
-        code_pickler.dumps(value)
+        code_pickler.check(value)
         return True
     return False
 

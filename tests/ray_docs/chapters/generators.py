@@ -134,6 +134,25 @@ def cancel_of_a_generator():
         print(ray.get(first), raised(lambda: [ray.get(ref) for ref in generator], "TaskCancelledError"))
 
 
+def a_generator_that_nobody_reads():
+    """The call runs on when its generator is dropped, whether or not items were taken, and does not wait for a reader."""
+
+    @ray.remote(_generator_backpressure_num_objects=1)
+    def f(path):
+        for _ in range(5):
+            with open(path, "ab") as file:
+                file.write(b"x")
+            yield 1
+
+    for taken in (0, 1):
+        with tally() as counts:
+            generator = f.remote(counts.path)
+            for _ in range(taken):
+                ray.get(next(generator))
+            del generator
+            print(eventually(lambda: counts.count == 5))
+
+
 def backpressure():
     """With `_generator_backpressure_num_objects` the function waits until items are taken."""
 

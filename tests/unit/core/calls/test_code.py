@@ -2,11 +2,14 @@
 
 import signal
 import threading
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from mpi_runtime.core.calls import code
 from mpi_runtime.core.calls.code import dump_code
 from mpi_runtime.core.calls.code_digest import digest_of
 
@@ -47,3 +50,17 @@ def test_an_error_of_the_function_names_it() -> None:
         TypeError, match=r"cannot serialise f: cannot pickle '_thread.lock' object\. Its variable 'value' refers to"
     ):
         dump_code(f, "f")
+
+
+def test_the_variable_in_an_error_is_found_without_copies_of_arrays() -> None:
+    array, lock = np.ones(4_000_000), threading.Lock()
+
+    def f() -> object:
+        return array, lock
+
+    tracemalloc.start()
+    try:
+        assert code._refused(f) == "lock"
+        assert tracemalloc.get_traced_memory()[1] < array.nbytes / 10
+    finally:
+        tracemalloc.stop()
