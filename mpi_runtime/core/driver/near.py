@@ -242,6 +242,7 @@ class Connection:
         self.name = found.session.name
         self._found = found
         self._arena = -1
+        self._is_far = found.end is None
         if found.end is not None:
             self._socket = found.end
         else:
@@ -299,7 +300,8 @@ class Connection:
             welcome, self._arena = read_welcome(end)
         except TimeoutError:
             text = f"the session {self.name!r} has not answered in {config.start_timeout_s:g} s (start_timeout_s)"
-            raise ConnectionError(f"{text}: its head is very busy, or stopped") from None
+            why = "ssh or srun waits for its host" if self._is_far else "its head is very busy, or stopped"
+            raise ConnectionError(f"{text}: {why}") from None
         except OSError as error:
             text = f"the session {self.name!r} has closed the connection ({error})"
             raise ConnectionError(f"{text}: it ends, or too many programs connect at this time") from error

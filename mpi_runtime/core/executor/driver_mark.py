@@ -6,11 +6,12 @@ detached actor need nobody when it has left. Calls of the program of rank 0 have
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import msgspec
 
-from mpi_runtime.core.transport.messages import Job
+from mpi_runtime.core.transport.messages import Job, bytes_to_text
 from mpi_runtime.scheduler.protocol.events import OF_DRIVER
 
 
@@ -39,3 +40,27 @@ def home_of(environment: Mapping[str, str]) -> Home | None:
 def home_in(job: Job) -> Home:
     """Return the home of the program of rank 0."""
     return Home(job.directory, job.path, job.argv, job.config.namespace)
+
+
+_absent = ""
+"""The directory of the program, if this host does not have it."""
+
+
+def enter(home: Home) -> None:
+    """Make the program's directory that of this process, if this host has it."""
+    global _absent
+    directory = bytes_to_text(home.directory)
+    try:
+        os.chdir(directory)
+    except OSError:
+        _absent = directory
+
+
+def note(error: BaseException) -> str:
+    """Return what to do about an error of user code, if this host has not the program's directory; else nothing."""
+    if not _absent or not isinstance(error, ModuleNotFoundError):
+        return ""
+    return (
+        f"mpi_runtime: this host has no directory {_absent}, in which the program runs. "
+        "init(runtime_env={'working_dir': '.'}) sends its files to the hosts of its calls."
+    )

@@ -142,8 +142,7 @@ def prepare(setup: Setup, request: Fork) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # inherited from its agent, which needs many
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, setup.job.descriptors), hard))
     home = driver_mark.home_of(request.environment) or driver_mark.home_in(setup.job)
-    with contextlib.suppress(OSError):  # this host has no such directory
-        os.chdir(bytes_to_text(home.directory))
+    driver_mark.enter(home)
     sys.path[:] = map(bytes_to_text, home.path)
     sys.argv[:] = map(bytes_to_text, home.argv)
     for stream in (sys.stdout, sys.stderr):

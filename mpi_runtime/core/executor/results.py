@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mpi_runtime import errors
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.executor import gpu_errors, output
+from mpi_runtime.core.executor import driver_mark, gpu_errors, output
 from mpi_runtime.core.executor.actor_methods import ActorExit
 from mpi_runtime.core.executor.cancels import Cancels
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
@@ -269,6 +269,7 @@ class Results:
                     tracebacks.of(error)
                 )
             note = gpu_errors.note(error, self.granted, self._devices_in_use) if self.granted.gpu_ids else ""
+            note = note or driver_mark.note(error)
             described = remote_errors.make_task_error(
                 error, self.place + spec.name, os.getpid(), self._rank, self.granted.hostname, self.title, note
             )

@@ -125,7 +125,7 @@ class Attendant:
     def _turn(self) -> None:
         end, waits = self._end, select.poll()
         waits.register(self._woken, select.POLLIN)
-        soon_s = 1.0
+        soon_s = lines.BEAT_S if end.is_up and not self._is_over else 0.5
         is_reading = len(self._to_head) < UNSENT_MAX
         if end.is_up:
             try:

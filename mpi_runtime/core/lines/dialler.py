@@ -12,7 +12,6 @@ import queue
 import select
 import signal
 import socket
-import sys
 import time
 from collections import deque
 
@@ -216,8 +215,7 @@ class Dialler:
     def _refuse(self) -> None:
         """Answer the driver in place of the session."""
         task = self._task
-        several = "".join(f"\n  {problem}" for problem in self._problems)
-        why = several if len(self._problems) > 1 else self._problems[0]
+        why = "; ".join(self._problems)
         text = f"init('session:{task.name}'): the session runs on {task.host}, which cannot be reached from here: {why}"
         self._pass_on(0, self._packed(msgspec.msgpack.encode(Welcome(text, error="ConnectionError"))))
         self._session_ended()
@@ -238,7 +236,7 @@ class Dialler:
         self._session_ended()
 
     def _say(self, level: int, text: str) -> None:
-        if level > log.INFO or not self._task.quiet:
+        if (level > log.INFO or not self._task.quiet) and ERRORS in self._outputs:
             self._outputs[ERRORS].print(log.line(level, log.SESSION, text).words().encode())
 
     def _read_line(self) -> None:
@@ -314,6 +312,7 @@ class Dialler:
                 self._end.put(DATA, data)
         self._end.put(END)
         self._close_driver()
+        self._close_outputs()
         self._end_s = time.monotonic() + min(GOODBYE_S, self._task.reconnect_s)
 
     def _session_ended(self) -> None:
@@ -329,6 +328,17 @@ class Dialler:
                 self._end.write()
         self._end_s = 0.0
 
+    def _close_outputs(self) -> None:
+        """Close the output of a driver that has ended: somebody may wait for its end, as a pipe does."""
+        for kind, one in list(self._outputs.items()):
+            if not one.waiting:
+                one.close()
+                del self._outputs[kind]
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for stream in (1, 2):
+            os.dup2(nowhere, stream)
+        os.close(nowhere)
+
     def _close_driver(self) -> None:
         self._to_driver.clear()
         if self._driver is not None:
@@ -343,7 +353,5 @@ def main(descriptor: int, task: str) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     end = socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
-    try:
+    with contextlib.suppress(ProcessLookupError):  # the driver has ended
         Dialler(end, msgspec.json.decode(task, type=Task)).run()
-    finally:
-        sys.stderr.flush()

@@ -29,6 +29,10 @@ class Output:
         self.waiting += data
         self.flush()
 
+    def close(self) -> None:
+        """Write nothing more."""
+        os.close(self.stream)
+
     def flush(self) -> None:
         """Write what is taken at once. The descriptor stays blocking, since the driver has it too."""
         waits = select.poll()

@@ -30,6 +30,18 @@ runs = Runs.options(name="runs", lifetime="detached", get_if_exists=True).remote
 print(os.uname().nodename, *ray.get(where.remote(ray.put(numpy.ones(2_000_000)))), ray.get(runs.add.remote()))
 """
 
+MODULE = f"""
+import os, pathlib, sys
+os.makedirs("/tmp/only", exist_ok=True)  # this host has a /tmp of its own
+os.chdir("/tmp/only")
+pathlib.Path("helper.py").write_text("def g(): return 'found there'")
+sys.path.insert(0, "")
+import helper
+import mpi_runtime as ray
+ray.init("session:{NAME}", quiet=True, WORDS)
+print(ray.get(ray.remote(lambda: helper.g()).remote()))
+"""
+
 
 def test_a_program_on_another_host_uses_a_session(two_hosts: Lab) -> None:
     place = two_hosts.place / f"sessions{next(_numbers)}"
@@ -51,5 +63,15 @@ def test_a_program_on_another_host_uses_a_session(two_hosts: Lab) -> None:
                 lines = program.finish().expect(0).stdout.splitlines()
             assert f"{host} host1 2000000.0 {number}" in lines
             assert any(line.endswith("printed there") for line in lines)
+        for words, expected in (
+            (
+                "",
+                "no directory /tmp/only, in which the program runs. init(runtime_env={'working_dir': '.'})",
+            ),
+            ("runtime_env={'working_dir': '.'}", "found there"),
+        ):
+            source = MODULE.replace("WORDS", words)
+            with start("host2", "-c", source) as program:
+                assert expected in program.finish().output()
         with start("host1", "-m", "mpi_runtime", "session", "stop", NAME) as stopped:
             stopped.finish().expect(0)

@@ -2,7 +2,7 @@
 
 The host is this one under another name. Programs see a copy of the session file, with another secret, so that they do
 not find the door of the session. `ssh` is a script that runs its command here, behind two processes that copy
-its streams, as a real one does. `tests/e2e/hosts/test_sessions.py` and `tests/slurm/test_sessions.py` have real hosts.
+its streams, as a real one does. `tests/e2e/hosts/test_sessions.py` and `tests/slurm/test_far_sessions.py` have real hosts.
 """
 
 from __future__ import annotations
@@ -335,3 +335,28 @@ ray.init("auto")
         done = program.finish()
     assert done.returncode == 1
     assert "the protocol of connections is 99 in the program and 1 in the session" in done.stderr
+
+
+def test_the_output_of_a_program_ends_with_it_though_its_line_is_broken(far: Far) -> None:
+    with far.driver(WAITS + "input()") as program:
+        program.wait_for_line("1")
+        far.is_reachable(False)
+        far.signal(signal.SIGKILL)
+        program.wait_for_line("is lost")
+        line = program.processes()
+        program.process.kill()
+        program.process.wait()
+        wait_until(lambda: not has_output(program, line), 10, "its output to end")
+        far.is_reachable(True)
+        drivers_left(far.real, 1)
+        program.finish()
+
+
+def has_output(program: Program, pids: list[int]) -> bool:
+    """Whether any of these processes has a file that the program wrote to as its output."""
+    outputs = {os.path.realpath(program.place / name) for name in ("stdout", "stderr")}
+    for pid in pids:
+        with suppress(OSError):
+            if outputs & {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}:
+                return True
+    return False
