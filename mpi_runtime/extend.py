@@ -3,7 +3,7 @@
 A library imports nothing else of the core, so the core can change behind these names. By subject:
 
 - the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`, `send_metrics`,
-  `before_results`, `Client`, `JOB_ID`
+  `before_results`, `Client`, `job_id`
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - amounts as the scheduler counts them: `Request`, `custom_of`, `Pool`, `pool_for`, `fits`
@@ -43,7 +43,7 @@ _HOMES = {
     ".core.client.client": "Client",
     ".core.client.futures": "Outcome",
     ".core.client.object_ref": "future_of when_done",
-    ".core.client.typed_ids": "JOB_ID",
+    ".core.client.typed_ids": "job_id",
     ".core.executor.scratch": "",
     ".core.gangs.environment": "EACH_TEXT OF_PLACES TEXTS_OF_WHEEL",
     ".core.gangs.greeting": "abort_s",
@@ -68,14 +68,14 @@ _HOMES = {
 """The names of each module of the core, which is loaded when one of them is used."""
 
 __all__ = [
-    "EACH_TEXT", "JOB_ID", "NAME", "OF_PLACES", "PMI1", "PMIX", "SHOWN_BY", "TEXTS_OF_WHEEL", "VARIABLE",
+    "EACH_TEXT", "NAME", "OF_PLACES", "PMI1", "PMIX", "SHOWN_BY", "TEXTS_OF_WHEEL", "VARIABLE",
     "AgentLostError", "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s",
     "address_towards", "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources",
     "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of",
     "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "first_version", "fits",
-    "future_of", "installed_launcher", "job", "job_or_none", "kill_group", "launch_command", "meets", "member",
-    "mpi_files", "pool_for", "scratch", "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of", "status_line",
-    "task_spec", "this_call", "when_done",
+    "future_of", "installed_launcher", "job", "job_id", "job_or_none", "kill_group", "launch_command", "meets",
+    "member", "mpi_files", "pool_for", "scratch", "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of",
+    "status_line", "task_spec", "this_call", "when_done",
 ]  # fmt: skip
 
 
@@ -136,7 +136,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.client.client import Client
     from mpi_runtime.core.client.futures import Outcome
     from mpi_runtime.core.client.object_ref import future_of, when_done
-    from mpi_runtime.core.client.typed_ids import JOB_ID
+    from mpi_runtime.core.client.typed_ids import job_id
     from mpi_runtime.core.executor import scratch
     from mpi_runtime.core.gangs import member
     from mpi_runtime.core.gangs.command_channel import NAME, VARIABLE, AgentLostError, Status

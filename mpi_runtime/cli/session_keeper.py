@@ -191,5 +191,5 @@ class Keeper:
                 self._end(f"no program has connected in {seconds(first_s)}")
         elif self._questions.ask(RunningCalls()):
             self._used_s = now_s
-        elif now_s - self._used_s > idle_s:
+        elif idle_s is not None and now_s - self._used_s > idle_s:
             self._end(f"nobody has used it for {seconds(idle_s)} (--idle)")

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from mpi_runtime.extend import JOB_ID, ask
+from mpi_runtime.extend import ask, job_id
 from mpi_runtime.scheduler.protocol.entries import (
     ActorEntry,
     GroupEntry,
@@ -66,8 +66,9 @@ def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entr
     """List calls: those that have not ended, in the order of submission, then attempts that have, newest first.
 
     Keys: `task_id`, `name`, `func_or_class_name`, `type`, `state`, `attempt_number`, `actor_id`, `node_id`,
-    `worker_id`, `worker_pid`, `required_resources`, `parent_task_id` (None: the driver), `job_id`; of ended attempts
-    also `error_type` and `error_message`, the times `creation_time_ms`, `start_time_ms` and `end_time_ms`; of calls on
+    `worker_id`, `worker_pid`, `required_resources`, `parent_task_id` (None: the driver), `job_id`, in sessions
+    `driver`; of ended attempts also `error_type` and `error_message`, the times `creation_time_ms`, `start_time_ms`
+    and `end_time_ms`; of calls on
     gangs also `num_ranks`, and the other keys are those of rank 0.
 
     Args:
@@ -86,7 +87,7 @@ def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Ent
     """List actors that are alive or have a handle. For the arguments see `list_tasks`.
 
     Keys: `actor_id`, `class_name`, `state`, `name`, `repr_name`, `ray_namespace`, `node_id`, `pid`, `num_restarts`,
-    `death_cause`, `pending_calls`, `job_id`. An actor that has died keeps the `pid` and `node_id` that it had.
+    `death_cause`, `pending_calls`, `job_id`, `driver`. An actor that has died keeps its `pid` and `node_id`.
     """
     return _list(Actors(), ActorEntry, filters, limit)
 
@@ -182,17 +183,20 @@ def _node(node: NodeEntry) -> Entry:
 
 
 _ADDED: dict[type[Struct], dict[str, Any]] = {
-    TaskEntry: {"job_id": JOB_ID.hex()},
-    ActorEntry: {"job_id": JOB_ID.hex()},
+    TaskEntry: {"job_id": ""},
+    ActorEntry: {"job_id": ""},
     WorkerEntry: {"is_alive": True, "worker_type": "WORKER"},
 }
-"""Keys of Ray's that are the same in all entries."""
+"""Further keys of Ray's. `job_id` is that of the driver."""
 _NODE_KEYS = ("node_id", "node_name", "node_ip", "is_head_node", "state", "resources_total", "labels")
 
 
 def _entries(found: Sequence[Struct], kind: type[Struct]) -> list[Entry]:
     added = _ADDED.get(kind, {})
-    return [Entry(one, **added) for one in dictionaries(found)]
+    entries = [Entry(one, **added) for one in dictionaries(found)]
+    for one in entries if "job_id" in added else ():
+        one["job_id"] = job_id(one.get("driver", 0)).hex()
+    return entries
 
 
 def _list(

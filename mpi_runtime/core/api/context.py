@@ -10,7 +10,7 @@ from mpi_runtime.core import published
 from mpi_runtime.core.calls.actor_class import handle_of
 from mpi_runtime.core.calls.actor_handle import ActorHandle
 from mpi_runtime.core.client import current
-from mpi_runtime.core.client.typed_ids import JOB_ID, ActorID, JobID, NodeID, PlacementGroupID, TaskID
+from mpi_runtime.core.client.typed_ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, job_id
 from mpi_runtime.core.driver import running
 from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
 from mpi_runtime.gpu.device import Device
@@ -23,8 +23,8 @@ class RuntimeContext:
     """The place of the running code: the driver, a task or an actor, with its ids, names and resources."""
 
     def get_job_id(self) -> str:
-        """The id of the job: a constant, since a program has one job at a time."""
-        return JOB_ID.hex()
+        """The id of the job: the number of its driver in a session, otherwise a constant."""
+        return self.job_id.hex()
 
     def get_node_id(self) -> str:
         """The id of this node, as in `nodes()`. Nodes are numbered in the order of their lowest ranks."""
@@ -64,7 +64,7 @@ class RuntimeContext:
     @property
     def job_id(self) -> JobID:
         """The id of the job."""
-        return JOB_ID
+        return job_id(running.client().driver)
 
     @property
     def node_id(self) -> NodeID:

@@ -27,7 +27,7 @@ from mpi_runtime.core.client.waiting import Waiting
 from mpi_runtime.core.objects.arena import ClientArena
 from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.unsent_frame import Draft
-from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
+from mpi_runtime.scheduler.protocol.events import Call, Spec, Where, driver_of
 
 if TYPE_CHECKING:
     from mpi_runtime.core.client.far_arena import FarArena
@@ -152,6 +152,11 @@ class Client:
             codec.check(spec)
             self._registered.add(spec.id)
             self.outbox.post(spec)
+
+    @property
+    def driver(self) -> int:
+        """The number of the driver of a session that calls made here belong to; 0: the program of rank 0."""
+        return driver_of(self.inherited.environment)
 
     def close(self) -> None:
         """Stop using the connection. The caller closes the socket."""

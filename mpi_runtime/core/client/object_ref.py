@@ -14,7 +14,7 @@ from mpi_runtime.core import published
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.futures import Outcome
-from mpi_runtime.core.client.typed_ids import JOB_ID, JobID, TaskID
+from mpi_runtime.core.client.typed_ids import JobID, TaskID, job_id
 from mpi_runtime.core.objects import collecting
 from mpi_runtime.errors import ActorDiedError, ObjectLostError
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, first_of
@@ -61,7 +61,8 @@ class ObjectRef(Generic[T_co]):
 
     def job_id(self) -> JobID:
         """The id of the job, as in `get_runtime_context()`."""
-        return JOB_ID
+        client = current.client_or_none()
+        return job_id(client.driver if client is not None else 0)
 
     def is_nil(self) -> bool:
         """Whether the reference refers to nothing, like `ObjectRef.nil()`."""

@@ -76,13 +76,14 @@ class FunctionID(BaseID):
 
 @published()
 class JobID(BaseID):
-    """4 bytes, the same in each job: see `JOB_ID`."""
+    """4 bytes: the number of a driver in a session, from 1 on, the lowest byte first."""
 
     SIZE = 4
 
 
-JOB_ID = JobID.from_hex("01000000")
-"""A constant, since a program has one job at a time."""
+def job_id(driver: int) -> JobID:
+    """Return the id of what belongs to this driver; 0: the program of rank 0."""
+    return JobID((driver + 1).to_bytes(JobID.SIZE, "little"))
 
 
 @published()

@@ -16,18 +16,18 @@ from tests.builders import LARGE, Cluster
 ID = b"i" * 16
 SAMPLES: list[q.Question[object]] = [
     *(q.Statistics(), q.ClusterResources(), q.AvailableResources(), q.Nodes(), q.NodeOfRank(1), q.Store()),
-    *(q.Tasks(), q.Tasks(ended=10), q.Actors(), q.Objects(), q.Workers(), q.Groups()),
+    *(q.Tasks(), q.Tasks(ended=10), q.Actors(), q.Objects(), q.Workers(), q.Groups(), q.Drivers()),
     *(q.NamedActor("", "a"), q.NamedActors(), q.NamedGroup("", "g"), q.Group(ID)),
     *(q.Progress(), q.RunningCalls(), q.Late(), q.Explain(ID), q.Report(), q.History()),
     *(w.Glance(), w.RunsSince(0), w.Errors(), w.Errors("f"), w.Oldest("waits"), w.WholeStore()),
-    *(w.FirstTasks(), w.FirstActors(), w.FirstObjects(), w.FirstNodes(), w.FirstGroups()),
+    *(w.FirstTasks(), w.FirstActors(), w.FirstObjects(), w.FirstNodes(), w.FirstGroups(), w.FirstDrivers()),
     *(w.RunsFrom(0), w.MovesFrom(0)),
 ]
 KEYS = {
     q.Tasks: "task_id name func_or_class_name type state attempt_number actor_id node_id worker_id worker_pid "
     "required_resources parent_task_id error_type error_message creation_time_ms start_time_ms end_time_ms",
     q.Actors: "actor_id class_name state name repr_name ray_namespace node_id pid num_restarts death_cause "
-    "pending_calls",
+    "pending_calls driver",
     q.Objects: "object_id state object_size node_ids is_spilled reference_count",
     q.Workers: "worker_id pid state rank node_id actor_id task_id gpu_ids assigned_resources",
     q.Nodes: "NodeID Alive NodeName NodeManagerHostname NodeManagerAddress Resources Available Labels ranks cpus "
