@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 from msgspec import Struct
 
@@ -127,3 +128,12 @@ def text(path: str) -> str:
             return file.read().strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def kind_in_torch(torch: ModuleType) -> str | None:
+    """What torch calls the GPUs that this process sees: "cuda" (of NVIDIA and AMD) or "xpu" (of Intel); None: none."""
+    for kind in ("cuda", "xpu"):
+        module = getattr(torch, kind, None)
+        if module is not None and module.is_available():
+            return kind
+    return None

@@ -5,6 +5,7 @@ A library imports nothing else of the core, so the core can change behind these 
 - the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`, `send_metrics`,
   `before_results`, `Client`, `job_id`
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
+- GPUs: `SHOWN_BY`, `kind_in_torch`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - amounts as the scheduler counts them: `Request`, `custom_of`, `Pool`, `pool_for`, `fits`
 - values as bytes: `dumps`; `first_version.loads` for those on disk
@@ -61,7 +62,7 @@ _HOMES = {
     ".core.host.process_tree": "adopt_orphans children descendants die_with_parent kill_group",
     ".core.objects.first_version": "",
     ".core.objects.serialize": "dumps",
-    ".gpu.vendor": "SHOWN_BY",
+    ".gpu.vendor": "SHOWN_BY kind_in_torch",
     ".scheduler.protocol.amounts": "Request custom_of",
     ".scheduler.protocol.resources": "Pool fits pool_for",
 }
@@ -73,7 +74,8 @@ __all__ = [
     "address_towards", "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources",
     "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of",
     "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "first_version", "fits",
-    "future_of", "installed_launcher", "job", "job_id", "job_or_none", "kill_group", "launch_command", "meets",
+    "future_of", "installed_launcher", "job", "job_id", "job_or_none", "kill_group", "kind_in_torch", "launch_command",
+    "meets",
     "member", "mpi_files", "pool_for", "scratch", "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of",
     "status_line", "task_spec", "this_call", "when_done",
 ]  # fmt: skip
@@ -154,7 +156,7 @@ if TYPE_CHECKING:
     from mpi_runtime.core.host.process_tree import adopt_orphans, children, descendants, die_with_parent, kill_group
     from mpi_runtime.core.objects import first_version
     from mpi_runtime.core.objects.serialize import dumps
-    from mpi_runtime.gpu.vendor import SHOWN_BY
+    from mpi_runtime.gpu.vendor import SHOWN_BY, kind_in_torch
     from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
     from mpi_runtime.scheduler.protocol.resources import Pool, fits, pool_for
 else:  # a checker would take every name for one of ours

@@ -86,7 +86,9 @@ MODULES: dict[str, tuple[str, ...]] = {
         ("mpi_runtime.tune.trial", "mpi_runtime.tune"),
     ),
     "ray.tune.result": ("mpi_runtime.as_ray.tune_result",),
-    **dict.fromkeys(("ray.tune.utils", "ray.tune.utils.util"), ("mpi_runtime.as_ray.tune_utils",)),
+    **dict.fromkeys(
+        ("ray.tune.utils", "ray.tune.utils.util"), ("mpi_runtime.as_ray.tune_utils", "mpi_runtime.tune.space.flat")
+    ),
     **dict.fromkeys(
         (
             "ray.tune.schedulers",

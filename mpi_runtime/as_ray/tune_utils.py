@@ -22,18 +22,6 @@ def flatten_dict(dt: Mapping[str, object], delimiter: str = "/", prevent_delimit
     return found
 
 
-def unflatten_dict(dt: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
-    """Nested dictionaries from names like `a/b`."""
-    found: dict[str, Any] = {}
-    for name, value in dt.items():
-        *outer, last = name.split(delimiter)
-        inner = found
-        for part in outer:
-            inner = inner.setdefault(part, {})
-        inner[last] = value
-    return found
-
-
 def unflattened_lookup(flat_key: str, lookup: Any, delimiter: str = "/", **more: Any) -> Any:
     """Return what a name like `a/b` finds in nested dictionaries and lists, else the argument `default=`."""
     if flat_key in lookup:

@@ -64,7 +64,7 @@ class AlgorithmConfig:
 
     def resources(self, *, num_gpus: float = 0) -> AlgorithmConfig:
         """Set whether the learner uses a GPU of its process."""
-        return self._set({"device": "cuda" if num_gpus else "cpu"})
+        return self._set({"device": "gpu" if num_gpus else "cpu"})
 
     def fault_tolerance(self, **parameters: object) -> AlgorithmConfig:
         """Set `restart_failed_envs` and `sample_timeout_s`."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from mpi_runtime.extend import kind_in_torch
 from mpi_runtime.rl.parameters import Common
 from mpi_runtime.rl.parts.weights import Array, assign, flatten
 
@@ -19,11 +20,11 @@ T = TypeVar("T")
 def device_of(wanted: str) -> torch.device:
     """Return the device: "auto" is a GPU if this process has one (`num_gpus` of its task), else the CPU."""
     if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if wanted.partition(":")[0] not in ("cpu", "cuda"):
-        raise ValueError(f"device={wanted!r} must be 'auto', 'cpu' or 'cuda'")
-    device = torch.device(wanted)
-    if device.type == "cuda" and not torch.cuda.is_available():
+        return torch.device(kind_in_torch(torch) or "cpu")
+    if wanted.partition(":")[0] not in ("cpu", "gpu", "cuda", "xpu"):
+        raise ValueError(f"device={wanted!r} must be 'auto', 'cpu', 'gpu', or a GPU's name in torch, 'cuda' or 'xpu'")
+    device = torch.device((kind_in_torch(torch) or "cuda") if wanted == "gpu" else wanted)
+    if device.type not in ("cpu", kind_in_torch(torch)):
         raise ValueError(f"device={wanted!r}: this process sees no GPU. A task sees those that it asks for: num_gpus=1")
     return device
 

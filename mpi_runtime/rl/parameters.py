@@ -34,7 +34,7 @@ class Common:
     network: Callable[..., object] | None = None
     """A function of (observations, outputs) that makes a torch module of your own."""
     device: str = "auto"
-    """Of the learner: "auto", "cpu" or "cuda"."""
+    """Of the learner: "auto", "cpu", "gpu", or its name in torch, "cuda" (NVIDIA, AMD) or "xpu" (Intel)."""
     threads: int = 1
     """Of torch in this process, on a CPU."""
     normalize_obs: bool = False

@@ -138,7 +138,7 @@ def status(results: Results, algorithm: Algorithm, state: str, result: Result | 
     total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     has = mpi_runtime.cluster_resources() if mpi_runtime.is_initialized() else {"CPU": float(os.cpu_count() or 1)}
     cpus = max(1, algorithm.samplers.count)
-    gpus = int(getattr(getattr(algorithm, "device", None), "type", "cpu") == "cuda")
+    gpus = int(getattr(getattr(algorithm, "device", None), "type", "cpu") != "cpu")
     heap, objects = (has.get(name, 0.0) / GIB for name in ("memory", "object_store_memory"))
     row: list[object] = [results.path.name, state, "", "", "", "", ""]
     if result is not None:

@@ -86,12 +86,12 @@ class Informing(Callback):
 
 
 def callbacks_of(context: TrainRunContext) -> list[Callback]:
-    """The callbacks of a training as the driver of its trial calls them. TypeError: one is something else."""
+    """The callbacks of a training as the driver of its trial calls them. ValueError: one is something else."""
     given = context.run_config.callbacks
     own = [one for one in given if isinstance(one, Callback)]
     users = [one for one in given if isinstance(one, UserCallback)]
     if len(own) + len(users) < len(given):
-        raise TypeError(f"callbacks must be instances of UserCallback, or of Callback of tune: {[*given]!r}")
+        raise ValueError(f"callbacks must be instances of UserCallback, or of Callback of tune: {[*given]!r}")
     return [*own, Informing(users, context)] if users else own
 
 

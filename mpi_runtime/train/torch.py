@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.errors import optional
+from mpi_runtime.extend import kind_in_torch
 from mpi_runtime.train.backend import BackendConfig
 from mpi_runtime.train.scaling import ScalingConfig
 from mpi_runtime.train.trainer import DataParallelTrainer
@@ -35,6 +36,8 @@ _LOADER = (
     *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers"),
 )
 """The arguments of a data loader that one with another sampler has too."""
+_BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
+"""The collective operations of GPUs, by their name in torch."""
 _load = functools.partial(optional.load, "mpi_runtime.train.torch")
 
 
@@ -43,7 +46,7 @@ class TorchConfig(BackendConfig):
     """How the process group of the workers is made."""
 
     backend: str | None = None
-    """"gloo", "nccl" or another one of torch; None: "nccl" if workers have GPUs, else "gloo"."""
+    """"gloo", "nccl" or another one of torch; None: "nccl" if workers have GPUs ("xccl" for Intel's), else "gloo"."""
     init_method: str = "env"
     """"env" or "tcp". Both use `MASTER_ADDR` and `MASTER_PORT`, which each worker has."""
     timeout_s: float = 1800
@@ -57,9 +60,10 @@ class TorchConfig(BackendConfig):
     def joined(self, own_gpus: float) -> Iterator[None]:
         """A context in which this worker is in the process group."""
         torch, distributed = _load("torch"), _load("torch.distributed", "torch")
-        if own_gpus and torch.cuda.is_available():
-            torch.cuda.set_device(get_device())
-        backend = self.backend or ("nccl" if own_gpus else "gloo")
+        kind = kind_in_torch(torch) if own_gpus else None
+        if kind:
+            getattr(torch, kind).set_device(get_device())
+        backend = self.backend or (_BACKENDS[kind or "cuda"] if own_gpus else "gloo")
         timeout = datetime.timedelta(seconds=self.timeout_s)
         distributed.init_process_group(backend, init_method="env://", timeout=timeout)
         try:
@@ -111,11 +115,12 @@ class TorchTrainer(DataParallelTrainer):
 def get_devices() -> list[torch.device]:
     """Return the devices of this worker: its GPUs, or the CPU. All GPUs of its node's workers are visible to it."""
     torch, wanted = _load("torch"), gpus()
-    count = torch.cuda.device_count() if wanted else 0
+    kind = kind_in_torch(torch) if wanted else None
+    count = getattr(torch, kind).device_count() if kind else 0
     if not count:
         return [torch.device("cpu")]
     first = min(int(get_context().get_local_rank() * wanted), count - 1)
-    return [torch.device(f"cuda:{number}") for number in range(first, min(first + max(1, int(wanted)), count))]
+    return [torch.device(f"{kind}:{number}") for number in range(first, min(first + max(1, int(wanted)), count))]
 
 
 def get_device() -> torch.device:
@@ -152,7 +157,7 @@ def prepare_model(
     if parallel_strategy == "fsdp":
         made = _load("torch.distributed.fsdp", "torch").FullyShardedDataParallel(model, **given)
     else:
-        if device.type == "cuda" and move_to_device is not False:
+        if device.type in _BACKENDS and move_to_device is not False:
             given = {"device_ids": [device], "output_device": device, **given}
         made = _load("torch.nn.parallel", "torch").DistributedDataParallel(model, **given)
     prepared: torch.nn.Module = made

@@ -75,6 +75,7 @@ class DataParallelTrainer:
 
         Raises:
             TypeError: an argument has a wrong type.
+            ValueError: a callback is something else.
         """
         if not callable(train_loop_per_worker):
             raise TypeError(f"train_loop_per_worker must be a function, not {train_loop_per_worker!r}")

@@ -140,7 +140,8 @@ class KeptCheckpoints:
             entries[:] = [one for one in entries if not saved.path or one.saved.path != saved.path]  # it is replaced
             report = trial.reported if self._is_training else trial.last_result
             is_judged_later = isinstance(event, Reported) and event.is_judged_later
-            entries.append(Kept(saved, dict(report), self._score(trial, saved), trial.progress, is_judged_later))
+            score = self._score_of(report, saved) if is_judged_later else self._score(trial, saved)
+            entries.append(Kept(saved, dict(report), score, trial.progress, is_judged_later))
         return doomed + self._pruned(trial.trial_id)
 
     def _judged(self, event: Judged) -> list[str]:

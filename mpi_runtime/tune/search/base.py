@@ -109,9 +109,9 @@ class BasicVariantGenerator(Searcher):
     def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: int) -> bool:
         """Begin at the first trial of a space."""
         self._used_seed = spec.get("seed", 0) if self._seed is None else self._seed
-        self._points = [
-            (merged(config, chosen), point) for chosen in self._first for point in grid_points(merged(config, chosen))
-        ]
+        spaces = [merged(config, chosen) for chosen in self._first]
+        self._points = [(space, grid_points(space)) for space in spaces]
+        self._count = sum(len(points) for _, points in self._points)
         self._space, self._grid = config, grid_points(config)
         self._next = 0
         return True
@@ -120,15 +120,17 @@ class BasicVariantGenerator(Searcher):
         """The configuration of the next trial."""
         number = self._next
         self._next += 1
-        if number < len(self._points):
-            space, point = self._points[number]
-            return resolve(space, point, rng_of(self._used_seed, number, DRAWS))
-        sample, place = divmod(number - len(self._points), len(self._grid))
-        stream = len(self._points) + sample if self._is_constant else number
+        place = number
+        for space, points in self._points:
+            if place < len(points):
+                return resolve(space, points[place], rng_of(self._used_seed, number, DRAWS))
+            place -= len(points)
+        sample, place = divmod(place, len(self._grid))
+        stream = self._count + sample if self._is_constant else number
         return resolve(self._space, self._grid[place], rng_of(self._used_seed, stream, DRAWS))
 
     def trials(self, num_samples: int) -> int | None:
         """The trials of the points to evaluate, then a trial for each combination of the grids and further sample."""
         if num_samples == -1:
             return None
-        return len(self._points) + max(0, num_samples - len(self._first)) * len(self._grid)
+        return self._count + max(0, num_samples - len(self._first)) * len(self._grid)

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from mpi_runtime.tune.search.base import Searcher, points_of
-from mpi_runtime.tune.space.flat import Known, domains, named, nested
+from mpi_runtime.tune.space.flat import Known, domains, named, unflatten_dict
 from mpi_runtime.tune.trial import Config, Report, as_number, value_in
 
 
@@ -57,7 +57,7 @@ class LearningSearcher(Searcher):
         first = self._first.popleft() if self._first else None
         if first is not None and self.domains:
             first = named(first, self.domains)
-        return nested(self.ask(trial_id, first))
+        return unflatten_dict(self.ask(trial_id, first))
 
     def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         """Report the loss of a trial to the model."""

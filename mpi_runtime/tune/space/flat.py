@@ -30,11 +30,11 @@ def domains(space: Mapping[str, object], prefix: str = "") -> dict[str, Known]:
     return found
 
 
-def nested(values: Mapping[str, object]) -> Config:
-    """Values by names such as `layer/units` as nested dictionaries."""
+def unflatten_dict(dt: Mapping[str, object], delimiter: str = "/") -> Config:
+    """Values by names such as `layer/units` as nested dictionaries: Ray's function."""
     found: Config = {}
-    for name, value in values.items():
-        *path, last = name.split("/")
+    for name, value in dt.items():
+        *path, last = name.split(delimiter)
         inside = found
         for part in path:
             inside = inside.setdefault(part, {})

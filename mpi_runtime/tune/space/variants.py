@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard, overload
 
 import numpy as np
 
@@ -48,15 +48,49 @@ def is_grid(value: object) -> TypeGuard[dict[str, list[object]]]:
     return isinstance(value, dict) and value.keys() == {"grid_search"}
 
 
-def grid_points(space: Mapping[str, object]) -> list[Grid]:
+COUNTED = 2**63 - 1
+"""The most items that a sequence can have."""
+
+
+class GridPoints(Sequence[Grid]):
+    """All combinations of some grids. The first changes fastest. They are made when they are asked for."""
+
+    def __init__(self, grids: Sequence[tuple[Path, Sequence[object]]]) -> None:
+        """Combine these values at these paths."""
+        self._grids = grids
+        self._count = math.prod(len(values) for _, values in grids)
+        if self._count > COUNTED:
+            raise ValueError(
+                f"The grids of the space have {self._count:.1e} combinations, more than can be counted. Use `choice` "
+                "for some of them: num_samples is the number of trials then."
+            )
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Grid: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Grid]: ...
+
+    def __getitem__(self, index: int | slice) -> Grid | list[Grid]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(self._count)[index]]
+        rest, found = range(self._count)[index], {}
+        for path, values in self._grids:
+            rest, place = divmod(rest, len(values))
+            found[path] = values[place]
+        return found
+
+
+def grid_points(space: Mapping[str, object]) -> GridPoints:
     """All combinations of the grids in a space. The first grid, by the names of its path, changes fastest."""
     grids = sorted(_grids(space, ()), key=lambda grid: [str(part) for part in grid[0]])
     for path, values in grids:
         if any(True for _ in _grids(list(values), ())):
             raise ValueError(f"The grid {_name(path)} has a grid among its values. Write its combinations as one list.")
-    paths = [path for path, _ in reversed(grids)]
-    points = itertools.product(*(values for _, values in reversed(grids)))
-    return [dict(zip(paths, point, strict=True)) for point in points]
+    return GridPoints(grids)
 
 
 def has_grid(space: Mapping[str, object]) -> bool:

@@ -474,3 +474,13 @@ def test_a_machine_with_odd_files(tmp_path: Path, key: str) -> None:
             report = look(tmp_path / str(len(list(tmp_path.glob("*")))), broken, vendor.vendor(key))
             assert 3 <= len(report.devices) <= 4, path
             visible(report, {})
+
+
+@pytest.mark.parametrize(("seen", "kind"), [({"cuda"}, "cuda"), ({"xpu"}, "xpu"), (set(), None)])
+def test_what_torch_calls_the_gpus(seen: set[str], kind: str | None) -> None:
+    torch = ModuleType("torch")  # of a version with or without xpu
+    for name in {"cuda", *seen}:
+        part = ModuleType(name)
+        part.is_available = lambda name=name: name in seen
+        setattr(torch, name, part)
+    assert vendor.kind_in_torch(torch) == kind

@@ -217,7 +217,7 @@ def test_a_wrong_name_has_the_nearest_in_its_error() -> None:
         ({"hidden": "64"}, "hidden must be the widths"),
         ({"hidden": [1e300, float("inf")]}, "hidden must be the widths"),
         ({"reward_clip": -1}, "reward_clip must be a number above 0"),
-        ({"device": "quantum"}, "must be 'auto', 'cpu' or 'cuda'"),
+        ({"device": "quantum"}, "must be 'auto', 'cpu', 'gpu', or a GPU's name"),
     ):
         with pytest.raises(ValueError, match=text):
             PPO("CartPole-v1", **wrong)

@@ -14,7 +14,7 @@ from mpi_runtime import tune
 from mpi_runtime.tune import search
 from mpi_runtime.tune.schedulers import PB2, HyperBandForBOHB, PopulationBasedTraining, PopulationBasedTrainingReplay
 from mpi_runtime.tune.search.bohb import TuneBOHB
-from mpi_runtime.tune.space.flat import domains, named, nested
+from mpi_runtime.tune.space.flat import domains, named, unflatten_dict
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
 
@@ -52,7 +52,7 @@ def best_after(searcher: Any, count: int, seed: int, space: Any = SPACE) -> floa
 
 def test_names_of_nested_domains_lead_there_and_back() -> None:
     assert list(domains(SPACE)) == ["x", "rate", "inner/n", "inner/kind"]
-    assert nested({"a": 1, "b/c": 2, "b/d": 3}) == {"a": 1, "b": {"c": 2, "d": 3}}
+    assert unflatten_dict({"a": 1, "b/c": 2, "b/d": 3}) == {"a": 1, "b": {"c": 2, "d": 3}}
     assert named({"a": 1, "b": {"c": 2}}, {"b/c": 0, "b/d": 0}) == {"b/c": 2}
 
 

@@ -98,7 +98,7 @@ def test_grids_are_combined_and_the_first_changes_fastest() -> None:
 
 
 def test_a_space_without_grids_has_one_point() -> None:
-    assert grid_points({"x": tune.uniform(0, 1)}) == [{}]
+    assert [*grid_points({"x": tune.uniform(0, 1)})] == [{}]
 
 
 def test_values_of_grids_may_be_drawn() -> None:
@@ -214,3 +214,20 @@ def test_variants_with_a_seed_or_a_generator() -> None:
     assert one["config"]["a"] == other["config"]["a"]
     with pytest.raises(ValueError, match="random_state"):
         next(generate_variants(space, random_state="seven"))
+
+
+def test_grids_with_more_points_than_fit_in_memory() -> None:
+    grid = tune.grid_search([*range(1000)])
+    points = grid_points({"a": grid, "b": grid, "c": grid})
+    assert (len(points), points[-1], points[1_002_003]) == (
+        10**9,
+        {("a",): 999, ("b",): 999, ("c",): 999},
+        {("a",): 3, ("b",): 2, ("c",): 1},
+    )
+    assert points[999:1001] == [{("a",): 999, ("b",): 0, ("c",): 0}, {("a",): 0, ("b",): 1, ("c",): 0}]
+    searcher = tune.search.BasicVariantGenerator(points_to_evaluate=[{"a": 7}])
+    assert searcher.set_search_properties(None, None, {"a": grid, "b": grid, "c": grid})
+    assert searcher.trials(1) == 10**6
+    assert (searcher.suggest("0"), searcher.suggest("1")) == ({"a": 7, "b": 0, "c": 0}, {"a": 7, "b": 1, "c": 0})
+    with pytest.raises(ValueError, match=r"have 1\.0e\+21 combinations, more than can be counted"):
+        grid_points({str(number): grid for number in range(7)})
