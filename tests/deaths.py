@@ -45,7 +45,8 @@ ROWS = {
     "forkserver": (
         "a forkserver, the parent of a rank's processes that run your code",
         "they die with it, and all that they have started, with the same consequences; another one starts. "
-        "A stopped one is continued or killed at the end of the job",
+        "A stopped one is continued or killed at the end of the job. If a debugger holds one while the head is killed, "
+        "it ends when the debugger detaches",
     ),
     "rank with ulfm": (
         "a worker rank, under Open MPI started with ULFM",

@@ -15,7 +15,7 @@ from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.estimates import Estimate
 from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
 from mpi_runtime.show.live_picture import live_picture
-from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, size, three
+from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, short_ids, size, three
 from mpi_runtime.show.terminal import visible
 
 PAUSE_S = 2.0
@@ -76,7 +76,8 @@ def in_lines(facts: Facts) -> list[str]:
     functions = sorted(glance.functions, key=lambda one: not (one.running or one.waiting or one.failed))
     lines += [_function(one, facts.estimates.get(one.name)) for one in functions[:ROWS]]
     lines += _hidden(glance.functions_in_all - ROWS, "function")
-    lines += [_actor(one) for one in facts.actors.rows[:ROWS]]
+    ids = short_ids(one.actor_id for one in facts.actors.rows)
+    lines += [_actor(one, one.title or ids[one.actor_id]) for one in facts.actors.rows[:ROWS]]
     lines += _hidden(facts.actors.count - ROWS, "actor")
     errors = failures_first(glance.errors)[:ERRORS]
     lines += [f"  error {one.function}: {one.text}  ({how_often(one)})" for one in errors]
@@ -121,11 +122,11 @@ def _driver(one: DriverEntry) -> str:
     return f"  driver {one.driver} {visible(one.program)} (pid {one.pid}), {one.state.lower()}: {has}"
 
 
-def _actor(one: ActorEntry) -> str:
+def _actor(one: ActorEntry, name: str) -> str:
     more = f", {plural(one.num_restarts, 'restart')}" if one.num_restarts else ""
     more += f", of driver {one.driver}" if one.driver else ""
     waiting = f"{plural(one.pending_calls, 'call')} waiting"
-    return f"  actor {one.title or one.actor_id[-12:]} ({one.class_name}): {one.state.lower()}, {waiting}{more}"
+    return f"  actor {name} ({one.class_name}): {one.state.lower()}, {waiting}{more}"
 
 
 def _used(what: str, total: dict[str, float], free: dict[str, float]) -> str:

@@ -23,7 +23,7 @@ from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal
 from mpi_runtime.show.job import PILLS
 from mpi_runtime.show.live_picture import LivePicture
 from mpi_runtime.show.measures import CURVES
-from mpi_runtime.show.numbers import clock, count, plural, seconds, size, three
+from mpi_runtime.show.numbers import clock, count, plural, seconds, short_ids, size, three
 
 SAMPLE_S = 1.0
 COLOURS = (
@@ -271,8 +271,9 @@ def _actors(facts: Facts) -> RenderableType:
         table.add_column(name, no_wrap=True)
     for name in ("waiting", "restarts", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
+    ids = short_ids(one.actor_id for one in facts.actors.rows)
     for one in sorted(facts.actors.rows, key=lambda one: -one.pending_calls)[:8]:
-        name = one.title or one.actor_id[-12:]
+        name = one.title or ids[one.actor_id]
         style = "red" if one.state == "DEAD" else ""
         used = facts.sizes.get((facts.host_of(one), one.pid or 0))
         memory = size(used) if used is not None else "\u2013"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable
 
 GAP = "\u202f"
 
@@ -67,6 +68,13 @@ def _local(time_s: float, form: str) -> str:
         return time.strftime(form, time.localtime(time_s))
     except (OverflowError, ValueError, OSError):
         return "?"
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Return the ends of ids, as long as it takes to tell these apart: the ids of a job begin with the same digits."""
+    known = set(ids)
+    length = next((one for one in (6, 12, 20) if len({id[-one:] for id in known}) == len(known)), 32)
+    return {id: id[-length:] for id in known}
 
 
 def plural(number: float, noun: str) -> str:

@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry, Piece
 from mpi_runtime.show import charts
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, use
 from mpi_runtime.show.facts import Facts
-from mpi_runtime.show.numbers import clock_on, count, moment, plural, size
+from mpi_runtime.show.numbers import clock_on, count, moment, plural, short_ids, size
 from mpi_runtime.show.page import Block, Column, table
 
 CALLS_MAX = 20_000
@@ -130,9 +130,9 @@ def timeline(facts: Facts, ran: list[Ran]) -> Block:
 
 def actors(facts: Facts) -> list[Block]:
     """The actors, if there are any."""
-    rows = []
+    rows, ids = [], short_ids(one.actor_id for one in facts.actors.rows)
     for one in facts.actors.rows:
-        title = one.title or one.actor_id[:8]
+        title = one.title or ids[one.actor_id]
         where = facts.host_of(one)
         row = [one.actor_id, title, one.class_name, _state_of(facts, one), where, one.pid, one.pending_calls]
         rows.append([*row, one.num_restarts, facts.sizes.get((where, one.pid or 0)), one.death_cause or ""])

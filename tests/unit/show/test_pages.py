@@ -26,10 +26,20 @@ from mpi_runtime.show.facts import Facts, Waiting, waits
 from mpi_runtime.show.job import document
 from mpi_runtime.show.measures import Measured
 from mpi_runtime.show.node_sections import nodes
-from mpi_runtime.show.numbers import GAP, clock, clock_on, count, moment, seconds, size, three
+from mpi_runtime.show.numbers import GAP, clock, clock_on, count, moment, seconds, short_ids, size, three
 from mpi_runtime.show.page import in_script, page
 from mpi_runtime.show.sections import calls, lines_of, made_by
 from tests.helpers import ROOT
+
+
+def test_ids_are_as_short_as_it_takes_to_tell_them_apart() -> None:
+    assert short_ids([]) == {}
+    first, third = "69bb30d461efde260ce0000000000001", "69bb30d461efde260ce0000000000003"
+    assert [*map(short_ids([first, third]).get, (first, third))] == ["000001", "000003"]
+    of_another_driver = "69bb30d461efde2677aa000000000001"
+    found = short_ids([first, third, of_another_driver])
+    assert {len(one) for one in found.values()} == {20}
+    assert len({*found.values()}) == 3, "the last twelve digits are the same"
 
 
 def test_numbers_have_three_digits_and_units() -> None:
