@@ -44,7 +44,7 @@ class Stage(NamedTuple):
     limit_s: float
 
 
-FACTS = ("agreement", "visible", "context", "registered", "pinned", "ipc", "orphans", "pool", "products")
+FACTS = ("agreement", "visible", "context", "registered", "pinned", "ipc", "orphans", "pool", "nsight", "products")
 STAGES = (
     Stage("export", ("-m", "benchmarks.card_export", "1024"), 40),
     Stage("gpus", ("-m", "mpi_runtime", "gpus", "--json"), 60),

@@ -377,6 +377,34 @@ def is_refused(work: Callable[[], Any], error: type[Exception]) -> bool:
     return False
 
 
+def nsight() -> Facts:
+    """Whether a call runs under nsys where that is installed, and which reports it leaves; else the error in words."""
+    import tempfile
+
+    import mpi_runtime as ray
+
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        ray.init(num_cpus=1, num_gpus=1, quiet=True)
+
+        @ray.remote(num_gpus=1, runtime_env={"nsight": "default"})
+        def compute() -> float:
+            import cupy
+
+            return float(cupy.asnumpy(cupy.full((64, 64), 2.0)).sum())
+
+        try:
+            found: Facts = {"sum": ray.get(compute.remote())}
+        except (ray.errors.RuntimeEnvSetupError, ray.errors.WorkerCrashedError) as error:
+            found = {"error": str(error)}
+        start_s = time.perf_counter()
+        ray.shutdown()
+        found["end_s"] = time.perf_counter() - start_s
+        names = os.listdir("nsight") if os.path.isdir("nsight") else []
+        os.chdir("/")
+    return {**found, "reports": sorted(names)}
+
+
 def products() -> Facts:
     """TFLOP/s of bare products by type and size: what tasks are measured against."""
     return {kind: ask("rates", kind, env={"CUPY_TF32": str(int(kind == "tf32"))}) for kind in ("fp32", "tf32", "fp16")}

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 
 import mpi_runtime as ray
 
@@ -44,7 +45,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
 class Engine:
     """The engine: it runs on the GPUs of this actor, and ends with it."""
 
-    def __init__(self, command, start_s):
+    def __init__(self, command: Sequence[str], start_s: float) -> None:
         import socket
 
         with socket.socket() as listener:
@@ -59,19 +60,19 @@ class Engine:
             time.sleep(0.1)
         print(f"the engine {self.process.pid} answers at {self.url}, GPUs {ray.get_gpu_ids()}", flush=True)
 
-    def is_up(self):
+    def is_up(self) -> bool:
         try:
-            return urllib.request.urlopen(self.url + "/health", timeout=5).status == 200
+            return bool(urllib.request.urlopen(self.url + "/health", timeout=5).status == 200)
         except OSError:
             return False
 
-    def complete(self, request):
+    def complete(self, request: dict[str, object]) -> str:
         """Ask the engine on its own host, so that it need not listen on a network."""
         body = json.dumps(request).encode()
         asked = urllib.request.Request(self.url + "/v1/completions", body, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(asked) as answer:
-                return json.load(answer)["choices"][0]["text"]
+                return str(json.load(answer)["choices"][0]["text"])
         except OSError:
             time.sleep(1)  # the exit code arrives after the end of the connection
             if self.process.poll() is None:
@@ -80,13 +81,13 @@ class Engine:
 
 
 @ray.remote(num_cpus=1)
-def review(engine, number):
+def review(engine: "ray.ActorHandle[Engine]", number: int) -> tuple[str, str]:
     """A client: any call of the job, on any host."""
     prompt = f"prompt {number}"
     return prompt, ray.get(engine.complete.remote({"prompt": prompt, "max_tokens": 64}))
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--gpus", type=int, default=0, help="the GPUs of the engine")

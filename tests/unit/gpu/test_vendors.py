@@ -145,6 +145,51 @@ def test_what_the_variable_of_a_vendor_leaves(
     assert bool(found.problem) is (value in WRONG[key])
 
 
+def left_by_a_mask(key: str, count: int, entries: Sequence[str]) -> list[int]:
+    """What a mask leaves of devices that are all alike, from the vendor's documentation."""
+    numbers = [int(entry) if entry.isdecimal() else None for entry in entries]
+    if key == "intel":  # a text is an error, numbers without a device are skipped, the order is that of the hardware
+        all_numbers = None not in numbers
+        return sorted({number for number in numbers if number is not None and number < count}) if all_numbers else []
+    found: list[int] = []
+    for number in numbers:  # the list ends at the first entry that is wrong
+        if number is None or number >= count:
+            break
+        if number in found and key == "nvidia":
+            return []
+        found += [number] if number not in found else []
+    return found
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_random_masks(kits: dict[str, Kit], key: str) -> None:
+    report, rng = kits[key].look(""), random.Random(key)
+    for _ in range(500):
+        entries = [rng.choice(("0", "1", "2", "3", "4", "17", "-1", "x", "")) for _ in range(rng.randint(1, 5))]
+        value = ",".join(entries)
+        expected = left_by_a_mask(key, 4, entries) if value or key == "nvidia" else [0, 1, 2, 3]
+        found = visible(report, {vendor.vendor(key).variable: value})
+        assert numbers(report, found.devices) == sorted(expected), value
+        assert set(found.tokens) >= {device.uuid for device in found.devices}
+
+
+def test_random_masks_of_tiles(tmp_path: Path) -> None:
+    """Six cards of two tiles: with COMPOSITE a number is a card, and an entry may name a tile of it."""
+    report, rng = look(tmp_path, trees.ponte_vecchio(), INTEL), random.Random(5)
+    for _ in range(500):
+        entries = [f"{rng.randint(0, 7)}{rng.choice(('', '', '.0', '.1', '.2'))}" for _ in range(rng.randint(1, 5))]
+        cards: dict[int, set[int]] = {}
+        for card, _, tile in (entry.partition(".") for entry in entries):
+            if int(card) < 6 and int(tile or 0) < 2:
+                cards.setdefault(int(card), set()).update({int(tile)} if tile else {0, 1})
+        env = {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE", "ZE_AFFINITY_MASK": ",".join(entries)}
+        found = visible(report, env)
+        names = [f"{card}" if len(tiles) == 2 else f"{card}.{tile}" for card, tiles in cards.items() for tile in tiles]
+        assert sorted(found.tokens[device.uuid] for device in found.devices) == sorted(set(names)), env
+        halves = [device.memory for device in found.devices]
+        assert sum(halves) == sum(map(len, cards.values())) * 64 * GIB
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_a_task_counts_its_devices_in_the_order_of_get_gpus(kits: dict[str, Kit], key: str) -> None:
     """Whatever the environment of the rank: what is set for a task shows it these devices, the first of them first."""

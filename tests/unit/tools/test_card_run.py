@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import card
 from benchmarks.card import FACTS, STAGES, Stage
+from tests.e2e.api.test_nsight import NSYS
 from tests.fake_cuda import memory
 from tests.helpers import ROOT
 
@@ -92,6 +93,23 @@ def test_what_pinning_rests_on_is_asked_of_the_driver() -> None:
         "register": 0, "register_again": 712, "copy_by_another_mapping": "None", "another_mapping_has_it": True,
         "seen_where_pages_were_taken": 0, "seen_beside": 7, "unregister": 0, "unregister_again": 713,
     }  # fmt: skip
+
+
+def test_the_profiler_is_asked_for_a_report(tmp_path: Path) -> None:
+    env = {**os.environ, "FAKE_CUDA_DEVICES": "1", "PYTHONPATH": os.pathsep.join([str(LIBRARIES), str(ROOT)])}
+    command = [sys.executable, "-m", "benchmarks.card_facts", "nsight"]
+
+    def ask(path: str) -> dict[str, Any]:
+        done = subprocess.run(command, cwd=ROOT, env={**env, "PATH": path}, capture_output=True, text=True, check=True)
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    assert "has no nsys on the PATH" in ask("/nowhere")["error"]
+    (tmp_path / "nsys").write_text(NSYS)
+    (tmp_path / "nsys").chmod(0o755)
+    found = ask(f"{tmp_path}:{os.environ['PATH']}")
+    assert found["sum"] == 2 * 64 * 64
+    assert [name.endswith(".nsys-rep") for name in found["reports"]] == [True]
 
 
 @pytest.mark.parametrize(
