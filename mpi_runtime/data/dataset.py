@@ -17,7 +17,7 @@ from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import Running, blocks_of, of_blocks, stored
 from mpi_runtime.data.schema import Schema
-from mpi_runtime.data.splitting import Shares, split
+from mpi_runtime.data.splitting import Shares
 from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, Step
 from mpi_runtime.data.whole import count_rows, divide, known_count
 
@@ -289,7 +289,8 @@ class Dataset(DataIterator):
         """
         del locality_hints
         check_positive("n", n)
-        return list(split(Shares(self._operator, n, equal)))
+        shares = Shares(self._operator, n, equal)
+        return [shares.reader_of(rank, "") for rank in range(n)]
 
     def write_parquet(
         self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object

@@ -13,7 +13,6 @@ from mpi_runtime.data.iterating import DataIterator, Tables, value_of
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import Running
-from mpi_runtime.extend import this_call
 
 if TYPE_CHECKING:
     import pyarrow
@@ -34,6 +33,10 @@ class Shares:
         self.size = size
         options = {"num_cpus": 0, "max_concurrency": 2 * size + THREADS}
         self.sharing: ActorHandle = mpi_runtime.remote(Sharing).options(**options).remote(operator, equal)
+
+    def reader_of(self, rank: int, group: str) -> StreamSplitDataIterator:
+        """The part of a reader, which begins an iteration together with all others of its group."""
+        return StreamSplitDataIterator(self, rank, group)
 
 
 class Sharing:
@@ -159,16 +162,11 @@ class Run:
 class StreamSplitDataIterator(DataIterator):
     """The part of one reader: see `Dataset.streaming_split`."""
 
-    def __init__(self, shares: Shares, rank: int) -> None:
+    def __init__(self, shares: Shares, rank: int, group: str = "") -> None:
         """Reader `rank` of a shared data set."""
         self._shares = shares
         self._rank = rank
-        self._group = ""
-
-    def of_group(self, group: str) -> StreamSplitDataIterator:
-        """The same part, for a reader that begins together with those of its group alone."""
         self._group = group
-        return self
 
     def world_size(self) -> int:
         """The number of readers."""
@@ -188,14 +186,3 @@ class StreamSplitDataIterator(DataIterator):
 
     def __repr__(self) -> str:
         return f"<part {self._rank} of {self._shares.size} of a data set>"
-
-
-def split(shares: Shares) -> list[StreamSplitDataIterator]:
-    """The parts of all readers."""
-    return [StreamSplitDataIterator(shares, rank) for rank in range(shares.size)]
-
-
-def group_of_call() -> str:
-    """What the members of the running gang have in common, and no other attempt has."""
-    call = this_call()
-    return "" if call is None else call.id.hex()
