@@ -292,6 +292,10 @@ class Dataset(DataIterator):
         shares = Shares(self._operator, n, equal)
         return [shares.reader_of(rank, "") for rank in range(n)]
 
+    def shared_by(self, size: int) -> Shares:
+        """For trainers: equal parts for this number of workers."""
+        return Shares(self._operator, size, equal=True)
+
     def write_parquet(
         self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
     ) -> None:

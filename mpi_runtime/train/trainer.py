@@ -92,7 +92,8 @@ class DataParallelTrainer:
             run_config: name, directory, failures and output, as of an experiment of `mpi_runtime.tune`. A name that
                 exists already continues that training.
             datasets: by name what is cut into a part for each worker: a list of references, an array, a data set of
-                torch or anything else with a length and items by number. `get_dataset_shard` returns the part.
+                torch or anything else with a length and items by number; or a data set of `mpi_runtime.data`, whose
+                stream the workers share. `get_dataset_shard` returns the part.
 
         Raises:
             TypeError: an argument has a wrong type.
@@ -115,7 +116,9 @@ class DataParallelTrainer:
         self.scaling_config = scaling_config or ScalingConfig()
         """Its workers."""
         loop = Loop(train_loop_per_worker, dict(train_loop_config or {}), self._backend)
-        references = {name: mpi_runtime.put(items) for name, items in (datasets or {}).items()}
+        size = self.scaling_config.num_workers
+        parts = {name: shards.shared(items, size) for name, items in (datasets or {}).items()}
+        references = {name: mpi_runtime.put(items) for name, items in parts.items()}
         prepared = Prepared(loop, references, self.scaling_config.request, type(self).__name__)
         setattr(self, PREPARED, prepared)  # so `Tuner` takes a trainer
 
