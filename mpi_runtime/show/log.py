@@ -26,7 +26,7 @@ NAME = "mpi_runtime"
 INFO, WARNING, ERROR, CRITICAL = 20, 30, 40, 50
 """Levels as in `logging`."""
 START, UNUSED, TOTALS, WAITING, END = "start", "unused", "totals", "waiting", "end"
-JOURNAL, REPORT, EXPERIMENT, SESSION = "journal", "report", "experiment", "session"
+JOURNAL, REPORT, EXPERIMENT, SESSION, DATA = "journal", "report", "experiment", "session", "data"
 """Events of lines, beside those of the scheduler (`scheduler/log/notes.py`)."""
 TEXT_CHARACTERS_MAX = 10_000
 """A line has to fit a datagram."""

@@ -43,8 +43,16 @@ class Shard(Sequence[Any]):
         return f"<Shard of {len(self)} items, from item {self._range.start}>"
 
 
+def shared(items: object, size: int) -> object:
+    """Prepare a data set of `mpi_runtime.data` for its workers; others as they are."""
+    share = getattr(type(items), "shared_by", None)
+    return items if share is None else share(items, size)
+
+
 def check(name: str, items: object) -> None:
     """Refuse data that cannot be cut, by TypeError: it has no length or no items with numbers."""
+    if hasattr(type(items), "shared_by"):
+        return
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         raise TypeError(
             f"datasets[{name!r}] must be a list of references or something else with a length and items by number, "
@@ -52,8 +60,15 @@ def check(name: str, items: object) -> None:
         )
 
 
-def cut(items: Items, rank: int, size: int) -> Items:
-    """Return the part of a worker: a slice of what has slices, such as an array; else a `Shard`."""
+def cut(items: Items, rank: int, size: int, group: str = "") -> Items:
+    """Return the part of a worker: a slice of what has slices, such as an array; else a `Shard`.
+
+    `group`: the gang of the workers. Readers of a shared stream begin together with those of their gang.
+    """
+    reader_of = getattr(type(items), "reader_of", None)
+    if reader_of is not None:
+        reader: Items = reader_of(items, rank, group)
+        return reader
     count = len(items)
     start, stop = count * rank // size, count * (rank + 1) // size
     if not isinstance(items, list | tuple) and hasattr(items, "shape"):

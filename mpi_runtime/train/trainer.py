@@ -69,7 +69,8 @@ class DataParallelTrainer:
             run_config: name, directory, failures and output, as of an experiment of `mpi_runtime.tune`. A name that
                 exists already continues that training.
             datasets: by name what is cut into a part for each worker: a list of references, an array, a data set of
-                torch or anything else with a length and items by number. `get_dataset_shard` returns the part.
+                torch or anything else with a length and items by number; or a data set of `mpi_runtime.data`, whose
+                stream the workers share. `get_dataset_shard` returns the part.
             backend_config: makes the group of a library of the workers.
             validation_config: how checkpoints are validated; None: `report` cannot ask for it.
 
@@ -106,13 +107,25 @@ class DataParallelTrainer:
             train_loop_per_worker, dict(train_loop_config or {}), backend_config,
             any(isinstance(one, Informing) for one in self._callbacks), validation_config is not None,
         )  # fmt: skip
-        self._here = None
+        self._here, parts = None, self._shared(datasets or {})
         if self.scaling_config.num_workers == 0:
-            self._here, datasets = partial(run_here, loop, dict(datasets or {})), None
-        given = {name: mpi_runtime.put(items) for name, items in (datasets or {}).items()}
+            self._here, parts = partial(run_here, loop, parts), {}
+        given = {name: mpi_runtime.put(items) for name, items in parts.items()}
         asks = Workers(self.scaling_config, self.run_config.worker_runtime_env)
         resources = asks if self.scaling_config.elasticity_enabled else asks({})
         setattr(self, PREPARED, Prepared(loop, given, resources, type(self).__name__))  # so `Tuner` takes a trainer
+
+    def _shared(self, datasets: Mapping[str, Any]) -> dict[str, Any]:
+        """Prepare data sets of `mpi_runtime.data` for their workers; others as they are."""
+        size = self.scaling_config.num_workers
+        if isinstance(size, tuple):
+            if streams := [name for name, items in datasets.items() if hasattr(type(items), "shared_by")]:
+                raise ValueError(
+                    f"datasets[{streams[0]!r}] is a stream, which is shared by a fixed number of workers: state "
+                    f"num_workers={size[1]} instead of {size}"
+                )
+            return dict(datasets)
+        return {name: shards.shared(items, max(1, size)) for name, items in datasets.items()}
 
     def fit(self) -> Result:
         """Run the training, or continue that of the same name and directory, and return its result.

@@ -17,7 +17,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("__main__", "cli"),
         ("as_ray",),  # and nobody below knows of Ray's name
         ("train",),
-        ("tune", "whatif", "rl"),
+        ("tune", "whatif", "rl", "data"),
         ("util", "batch"),
         ("actor", "mpi", "runtime_env", "runtime_context"),
         ("extend",),
@@ -96,7 +96,7 @@ PURE_TUNE = tuple(
 """What decides in an experiment: it knows neither the runtime nor a clock."""
 NAMING = f"{PACKAGE}.core"
 """The package itself has nothing but `published`, by which each room names what it offers."""
-LIBRARIES = ("util", "batch", "tune", "train", "rl", "whatif", "as_ray")
+LIBRARIES = ("util", "batch", "tune", "train", "rl", "data", "whatif", "as_ray")
 FOUNDATIONS = ("errors", "show", "config", "files", "cloudpickle", "slurm")
 """What a library may import as it is, beside public names and `extend`."""
 AS_USERS_DO = ("__main__", "cli", "extend", *LIBRARIES)

@@ -59,6 +59,7 @@ for found in pkgutil.walk_packages(mpi_runtime.__path__, "mpi_runtime."):
 
 INNER = {
     "mpi_runtime.cli.top_screen",
+    "mpi_runtime.data.columns",
     "mpi_runtime.show.server",
     *(f"mpi_runtime.rl.{name}" for name in ("a2c", "a3c", "apex", "dqn", "learner", "nets_torch", "ppo", "sac")),
 }
@@ -88,7 +89,14 @@ for name in sys.argv[1:]:
 print("all")
 """
 RAY = [name for name in MODULES if name not in OPTIONAL.values()]
-OURS = ["mpi_runtime", "mpi_runtime.util", "mpi_runtime.tune", "mpi_runtime.tune.search", "mpi_runtime.tune.schedulers"]
+OURS = [
+    "mpi_runtime",
+    "mpi_runtime.util",
+    "mpi_runtime.tune",
+    "mpi_runtime.tune.search",
+    "mpi_runtime.tune.schedulers",
+    "mpi_runtime.data",
+]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""Streams of rows over all nodes of a job, with bounded memory and the names of Ray Data.
+
+    from mpi_runtime import data
+
+    data.read_parquet("in").map_batches(Model, num_gpus=1, concurrency=4).write_parquet("out")
+
+Rows are in blocks, tables of pyarrow in the object store. Blocks stream through the stages of a data set, each a
+function that tasks or actors call, and a budget in bytes bounds the blocks that exist. Needs pyarrow, which nothing
+loads before it is used.
+
+- `dataset.py`: `Dataset`: transformations, and what asks for rows
+- `sources.py`: data sets of numbers, lists, arrays and tables
+- `reading.py`: data sets of files
+- `formats.py`: reads a file of one format
+- `writing.py`: files of data sets
+- `iterating.py`: rows and batches in the process that asks
+- `splitting.py`: one stream for several readers
+- `running.py`: runs a stream with tasks and actors
+- `stream.py`: decides which stage does what next; pure
+- `records.py`: blocks, tasks, stages and orders
+- `plan.py`: operators, and the stages that they become
+- `steps.py`: what a task does with its blocks
+- `whole.py`: numbers of rows, and repartitions
+- `options.py`: arguments of transformations
+- `aggregating.py`: sums, bounds and means
+- `blocks.py`: tables, batches and rows
+- `columns.py`: columns of arrays and objects
+- `columns_of_torch.py`: batches as tensors
+- `schema.py`: the columns of a data set
+- `context.py`: settings
+- `progress.py`: the line of a running stream, and its table
+- `unsupported.py`: what Ray Data has and is not here, each with what to do instead
+- `arrow.py`: pyarrow and pandas, loaded on first use
+"""
+
+from typing import TYPE_CHECKING
+
+from mpi_runtime import _face
+
+_HOMES = {
+    "context": "DataContext ExecutionOptions ExecutionResources",
+    "dataset": "Dataset MaterializedDataset",
+    "iterating": "DataIterator",
+    "options": "ActorPoolStrategy TaskPoolStrategy",
+    "reading": "read_binary_files read_csv read_images read_json read_numpy read_parquet read_text",
+    "schema": "Schema",
+    "sources": "from_arrow from_blocks from_items from_numpy from_pandas range range_tensor",
+    "splitting": "StreamSplitDataIterator",
+    "steps": "BlockError",
+    "writing": "SaveMode",
+}
+"""The names of each module, which is loaded when one of them is used."""
+
+__all__ = [
+    "ActorPoolStrategy", "BlockError", "DataContext", "DataIterator", "Dataset", "ExecutionOptions",
+    "ExecutionResources", "MaterializedDataset", "SaveMode", "Schema", "TaskPoolStrategy", "from_arrow", "from_blocks",
+    "from_items", "from_numpy", "from_pandas", "range", "range_tensor", "read_binary_files", "read_csv", "read_images",
+    "read_json", "read_numpy", "read_parquet", "read_text",
+]  # fmt: skip
+
+if TYPE_CHECKING:
+    from mpi_runtime.data.context import DataContext, ExecutionOptions, ExecutionResources
+    from mpi_runtime.data.dataset import Dataset, MaterializedDataset
+    from mpi_runtime.data.iterating import DataIterator
+    from mpi_runtime.data.options import ActorPoolStrategy, TaskPoolStrategy
+    from mpi_runtime.data.reading import (
+        read_binary_files,
+        read_csv,
+        read_images,
+        read_json,
+        read_numpy,
+        read_parquet,
+        read_text,
+    )
+    from mpi_runtime.data.schema import Schema
+    from mpi_runtime.data.sources import (
+        from_arrow,
+        from_blocks,
+        from_items,
+        from_numpy,
+        from_pandas,
+        range,
+        range_tensor,
+    )
+    from mpi_runtime.data.steps import BlockError
+    from mpi_runtime.data.writing import SaveMode
+else:  # a checker would take every name for one of ours
+    _load, __dir__ = _face(__name__, _HOMES, __all__)
+
+    def __getattr__(name: str) -> object:
+        try:
+            return _load(name)
+        except AttributeError as error:
+            import importlib
+
+            absent = importlib.import_module("mpi_runtime.data.unsupported")
+            raise AttributeError(absent.of_module(name, str(error)), name=name) from None

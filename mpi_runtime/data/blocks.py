@@ -1,0 +1,189 @@
+"""Blocks, which are tables of pyarrow, and the forms in which functions get their rows."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy
+
+from mpi_runtime.data.arrow import pa, pd
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+ITEM = "item"
+"""The column of values that have no name."""
+DATA = "data"
+"""The column of arrays that have no name."""
+FORMATS = ("default", "numpy", "pandas", "pyarrow", None)
+"""Forms of batches. "default" and None are "numpy"."""
+Row = dict[str, object]
+
+
+def _columns() -> ModuleType:
+    return importlib.import_module("mpi_runtime.data.columns")
+
+
+def of_rows(rows: Sequence[Mapping[str, object]]) -> pyarrow.Table:
+    """Make a block of rows. A row lacks a column: its value is None."""
+    names = {name: None for row in rows for name in row}
+    columns = _columns()
+    if not names:
+        return pa.table({})
+    return pa.table({name: columns.of_values([row.get(name) for row in rows]) for name in names})
+
+
+def of_items(items: Sequence[object]) -> pyarrow.Table:
+    """Make a block of values, of which dictionaries are rows."""
+    if all(isinstance(item, Mapping) for item in items):
+        return of_rows(items)  # type: ignore[arg-type]
+    return pa.table({ITEM: _columns().of_values(items)})
+
+
+def of_batch(batch: object, maker: str) -> pyarrow.Table:
+    """Make a block of what a function has returned for a batch. `maker`: the function, for the error."""
+    if isinstance(batch, pa.Table):
+        return batch
+    if isinstance(batch, pa.RecordBatch):
+        return pa.Table.from_batches([batch])
+    if isinstance(batch, Mapping):
+        return _of_mapping(batch, maker)
+    if type(batch).__module__.startswith("pandas"):
+        return of_pandas(batch)
+    raise TypeError(
+        f"{maker} must return a batch: a dictionary of arrays, a pandas.DataFrame or a pyarrow.Table, or be a "
+        f"generator of such, not {type(batch).__name__}"
+    )
+
+
+def _of_mapping(batch: Mapping[str, object], maker: str) -> pyarrow.Table:
+    columns = _columns()
+    made = {}
+    for name, value in batch.items():
+        if isinstance(value, pa.ChunkedArray | pa.Array):
+            made[name] = value
+        elif isinstance(value, numpy.ndarray) and value.ndim:
+            made[name] = columns.of_numpy(value)
+        elif isinstance(value, list | tuple):
+            made[name] = columns.of_values(value)
+        elif hasattr(value, "__array__") and numpy.ndim(value):  # such as tensors of torch
+            made[name] = columns.of_numpy(numpy.asarray(value))
+        else:
+            raise TypeError(
+                f"{maker} must return an array or a list for each column, one item for each row: {name!r} is "
+                f"{type(value).__name__}"
+            )
+    sizes = {name: len(column) for name, column in made.items()}
+    if len(set(sizes.values())) > 1:
+        raise ValueError(f"{maker} has returned columns of different lengths: {sizes}")
+    return pa.table(made)
+
+
+def of_pandas(frame: pandas.DataFrame) -> pyarrow.Table:
+    """Make a block of a data frame; its index is dropped, unless it has a name."""
+    columns = _columns()
+    named = any(name is not None for name in frame.index.names)
+    if object not in list(frame.dtypes) or named:
+        return pa.Table.from_pandas(frame, preserve_index=None if named else False).replace_schema_metadata()
+    made = {}
+    for name in frame.columns:
+        series = frame[name]
+        is_object = series.dtype == object
+        made[str(name)] = columns.of_values(_plain(series)) if is_object else pa.array(series, from_pandas=True)
+    return pa.table(made)
+
+
+def _plain(series: pandas.Series) -> list[object]:
+    return [None if value is pd.NaT or value is pd.NA else value for value in series]
+
+
+def to_rows(block: pyarrow.Table) -> Iterator[Row]:
+    """Yield the rows of a block."""
+    names = block.column_names
+    values = [_columns().to_values(column) for column in block.columns]
+    for row in zip(*values, strict=True):
+        yield dict(zip(names, row, strict=True))
+
+
+def to_batch(block: pyarrow.Table, form: str | None, zero_copy: bool = False) -> object:
+    """Make a batch of a block. With `zero_copy` its arrays may be read-only."""
+    if form == "pyarrow":
+        return block
+    columns = _columns()
+    if form == "pandas":
+        if not any(isinstance(column.type, pa.BaseExtensionType) for column in block.columns):
+            return block.to_pandas()
+        values = {}
+        for name, column in zip(block.column_names, block.columns, strict=True):
+            is_plain = not isinstance(column.type, pa.BaseExtensionType)
+            values[name] = column.to_pandas() if is_plain else pd.Series(columns.to_values(column), dtype=object)
+        return pd.DataFrame(values)
+    arrays = {name: columns.to_numpy(block.column(name), zero_copy) for name in block.column_names}
+    if zero_copy:
+        return arrays
+    return {name: array if array.flags.writeable else array.copy() for name, array in arrays.items()}
+
+
+def check_format(form: str | None) -> None:
+    """Refuse a form that batches cannot have, by ValueError."""
+    if form not in FORMATS:
+        raise ValueError(f'batch_format must be "numpy", "pandas" or "pyarrow", not {form!r}')
+
+
+def joined(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
+    """Make one block of several, whose columns may differ in their order, in null values and in the shape of arrays."""
+    blocks = [block for block in blocks if block.num_rows or len(blocks) == 1] or list(blocks[:1])
+    if len(blocks) == 1:
+        return blocks[0]
+    first = blocks[0].schema
+    if all(block.schema.equals(first) for block in blocks[1:]):
+        return pa.concat_tables(blocks)
+    columns = _columns()
+    mixed = set()
+    for name in {name for block in blocks for name in block.column_names}:
+        kinds = [block.schema.field(name).type for block in blocks if name in block.column_names]
+        has_tensors = any(isinstance(kind, columns.TensorType | pa.FixedShapeTensorType) for kind in kinds)
+        if has_tensors and any(kind != kinds[0] for kind in kinds):
+            mixed.add(name)
+    fixed = []
+    for block in blocks:
+        for name in mixed.intersection(block.column_names):
+            place = block.column_names.index(name)
+            block = block.set_column(place, name, columns.as_ragged(block.column(name)))
+        fixed.append(block)
+    return pa.concat_tables(fixed, promote_options="permissive")
+
+
+def compact(block: pyarrow.Table) -> pyarrow.Table:
+    """Return the block without bytes of rows that are not in it: pickle writes all memory behind a slice."""
+    if block.get_total_buffer_size() <= 1.1 * block.nbytes + 4096:
+        return block
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, block.schema) as writer:
+        writer.write_table(block)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
+
+
+def rebatched(blocks: Iterable[pyarrow.Table], size: int | None, drop_last: bool = False) -> Iterator[pyarrow.Table]:
+    """Yield blocks of `size` rows, the last one with the rest; None: the blocks as they are."""
+    if size is None:
+        yield from (block for block in blocks if block.num_rows)
+        return
+    waiting: list[pyarrow.Table] = []
+    rows = 0
+    for block in blocks:
+        start = 0
+        while rows + block.num_rows - start >= size:
+            part = block.slice(start, size - rows)
+            start += size - rows
+            yield joined([*waiting, part]) if waiting else part
+            waiting, rows = [], 0
+        if start < block.num_rows:
+            waiting.append(block.slice(start))
+            rows += block.num_rows - start
+    if waiting and not drop_last:
+        yield joined(waiting)

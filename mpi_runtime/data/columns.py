@@ -1,0 +1,167 @@
+"""Columns of blocks that Arrow has no type for: arrays of numpy in each row, and other objects of Python.
+
+Loaded when pyarrow is needed, since its types derive from those of pyarrow.
+
+Arrays of one shape and a usual type are Arrow's own `fixed_shape_tensor`, which other programs can read. Others are a
+`TensorType`: bytes, shape and type of each row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import cloudpickle
+import numpy
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from mpi_runtime.errors import optional
+
+    pa = optional.load("mpi_runtime.data", "pyarrow")
+
+
+class TensorType(pa.ExtensionType):  # type: ignore[misc]
+    """Arrays of numpy, one in each row, of any shape and type."""
+
+    def __init__(self) -> None:
+        storage = pa.struct([("data", pa.large_binary()), ("shape", pa.list_(pa.int64())), ("dtype", pa.string())])
+        super().__init__(storage, "mpi_runtime:tensor")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> TensorType:
+        return cls()
+
+
+class ObjectType(pa.ExtensionType):  # type: ignore[misc]
+    """Objects of Python, pickled."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.large_binary(), "mpi_runtime:object")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> ObjectType:
+        return cls()
+
+
+for _type in (TensorType(), ObjectType()):
+    with contextlib.suppress(pa.ArrowKeyError):  # it is registered: this module was loaded again
+        pa.register_extension_type(_type)
+
+
+def of_numpy(array: numpy.ndarray) -> pa.Array:
+    """Make a column of an array, whose first axis is the rows."""
+    if array.ndim > 1:
+        return _of_tensors(array)
+    if array.dtype == object or array.dtype.kind not in "biufmMUS":
+        return of_values(list(array))
+    if array.dtype.kind == "f":  # NaN stays NaN: pyarrow would do so too, unless it is asked for pandas
+        return pa.array(array, from_pandas=False)
+    return pa.array(array)
+
+
+def of_values(values: Sequence[object]) -> pa.Array:
+    """Make a column of values of Python, one for each row."""
+    if any(isinstance(value, numpy.ndarray) for value in values):
+        arrays = [numpy.asarray(value) for value in values]
+        if any(array.dtype == object for array in arrays):
+            return _of_objects(values)
+        same = len({(array.shape, array.dtype) for array in arrays}) == 1
+        return _of_tensors(numpy.stack(arrays)) if same else _of_ragged(arrays)
+    plain = [value.item() if isinstance(value, numpy.generic) else value for value in values]
+    try:
+        return pa.array(plain)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
+        return _of_objects(values)
+
+
+def to_numpy(column: pa.ChunkedArray, zero_copy: bool = False) -> numpy.ndarray:
+    """Make an array of a column."""
+    kind = column.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        chunks = [chunk.to_numpy_ndarray() for chunk in column.chunks if len(chunk)]
+        if not chunks:
+            return numpy.empty((0, *kind.shape), kind.value_type.to_pandas_dtype())
+        return numpy.concatenate(chunks) if len(chunks) > 1 else numpy.asarray(chunks[0])
+    if isinstance(kind, TensorType):
+        return _stacked([numpy.asarray(value) for value in to_values(column)])
+    if isinstance(kind, ObjectType):
+        return _in_array(to_values(column))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        values = column.to_pylist()
+        if None in values:
+            return _in_array(values)
+        return _stacked([numpy.asarray(value) for value in values])
+    if column.num_chunks == 1 and zero_copy:
+        return numpy.asarray(column.chunk(0).to_numpy(zero_copy_only=False))
+    return numpy.asarray(column.to_numpy())
+
+
+def _stacked(arrays: list[numpy.ndarray]) -> numpy.ndarray:
+    same = len({(array.shape, array.dtype) for array in arrays}) == 1 and arrays[0].dtype != object
+    return numpy.stack(arrays) if same else _in_array(arrays)
+
+
+def to_values(column: pa.ChunkedArray) -> list[object]:
+    """Make a list of a column's values."""
+    kind = column.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return list(to_numpy(column))
+    if isinstance(kind, TensorType):
+        return [_array_of(value) for chunk in column.chunks for value in chunk.storage.to_pylist()]
+    if isinstance(kind, ObjectType):
+        return [pickle.loads(value) for chunk in column.chunks for value in chunk.storage.to_pylist()]
+    return list(column.to_pylist())
+
+
+def is_own(kind: pa.DataType) -> bool:
+    """Whether only this package can read a column of this type."""
+    return isinstance(kind, TensorType | ObjectType)
+
+
+def as_ragged(column: pa.ChunkedArray) -> pa.Array:
+    """The same tensors in the form for different shapes."""
+    return _of_ragged([numpy.asarray(value) for value in to_values(column)])
+
+
+def _of_tensors(array: numpy.ndarray) -> pa.Array:
+    if array.dtype.kind in "iuf" and array.size:
+        return pa.FixedShapeTensorArray.from_numpy_ndarray(numpy.ascontiguousarray(array))
+    return _of_ragged(list(array))
+
+
+def _of_ragged(arrays: list[numpy.ndarray]) -> pa.Array:
+    storage = pa.StructArray.from_arrays(
+        [
+            pa.array([array.tobytes() for array in arrays], pa.large_binary()),
+            pa.array([list(array.shape) for array in arrays], pa.list_(pa.int64())),
+            pa.array([array.dtype.str for array in arrays], pa.string()),
+        ],
+        ["data", "shape", "dtype"],
+    )
+    return pa.ExtensionArray.from_storage(TensorType(), storage)
+
+
+def _of_objects(values: Sequence[object]) -> pa.Array:
+    storage = pa.array([cloudpickle.dumps(value, 5) for value in values], pa.large_binary())
+    return pa.ExtensionArray.from_storage(ObjectType(), storage)
+
+
+def _array_of(value: dict[str, object]) -> numpy.ndarray:
+    return numpy.frombuffer(value["data"], value["dtype"]).reshape(value["shape"])  # type: ignore[call-overload, no-any-return]
+
+
+def _in_array(values: Sequence[object]) -> numpy.ndarray:
+    array = numpy.empty(len(values), object)
+    for place, value in enumerate(values):  # at once, arrays of one shape would become its axes
+        array[place] = value
+    return array

@@ -1,0 +1,430 @@
+"""`Dataset`: rows in blocks, and what can be done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy
+
+from mpi_runtime.core import published
+from mpi_runtime.data import aggregating, blocks, progress, unsupported, writing
+from mpi_runtime.data.blocks import Row
+from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
+from mpi_runtime.data.options import needs, step
+from mpi_runtime.data.plan import PLAIN, Divided, Joined, Limited, Mapped, Operator, sources
+from mpi_runtime.data.progress import Stats
+from mpi_runtime.data.records import Block
+from mpi_runtime.data.running import Running, blocks_of, of_blocks, stored
+from mpi_runtime.data.schema import Schema
+from mpi_runtime.data.splitting import Shares
+from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, Step
+from mpi_runtime.data.whole import count_rows, divide, known_count
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+ROWS_SHOWN = 20
+TO_PANDAS = 100_000
+
+
+@published("mpi_runtime.data")
+class Dataset(DataIterator):
+    """Rows in blocks, which stream through functions on all nodes of the job.
+
+        ds = data.read_parquet("in").map_batches(Model, num_gpus=1, concurrency=4, batch_size=64)
+        ds.write_parquet("out")
+
+    Made by functions of `mpi_runtime.data`. A transformation returns another data set. Nothing runs until
+    rows are asked for, and it runs again each time, unless the data set was materialized.
+    """
+
+    def __init__(self, operator: Operator) -> None:
+        """Use the functions of `mpi_runtime.data` instead."""
+        self._operator = operator
+        self._stats: Stats | None = None
+        self._schema: Schema | None = None
+
+    def map(self, fn: Callable[..., Mapping[str, object]], **options: object) -> Dataset:
+        """Make a row of each row.
+
+        Options are those of `map_batches`, but for batches.
+        """
+        return self._mapped(ROWS, "map", fn, options)
+
+    def flat_map(self, fn: Callable[..., Iterable[Mapping[str, object]]], **options: object) -> Dataset:
+        """Make rows of each row: `fn` returns a list of rows, or is a generator of them."""
+        return self._mapped(FLAT, "flat_map", fn, options)
+
+    def filter(self, fn: Callable[..., bool] | None = None, expr: str | None = None, **options: object) -> Dataset:
+        """Keep the rows for which `fn` is true."""
+        if expr is not None or fn is None:
+            raise NotImplementedError(
+                "filter(expr=...) is not here: pass a function, filter(lambda row: row['id'] > 5)"
+            )
+        return self._mapped(FILTER, "filter", fn, options)
+
+    def map_batches(
+        self,
+        fn: Callable[..., object],
+        *,
+        batch_size: int | str | None = None,
+        batch_format: str | None = "default",
+        zero_copy_batch: bool = False,
+        **options: object,
+    ) -> Dataset:
+        """Make batches of batches.
+
+            class Model:
+                def __init__(self, path):
+                    self.model = load(path)
+
+                def __call__(self, batch):
+                    return {"label": self.model(batch["image"])}
+
+            ds.map_batches(Model, fn_constructor_args=["model.pt"], batch_size=64, num_gpus=1, concurrency=(1, 4))
+
+        Args:
+            fn: gets a batch, and returns a dictionary of arrays by column, a data frame or a table, or yields several.
+                A class runs in actors, each with an instance.
+            batch_size: the rows of a batch; the last one of a block may have fewer. None: each block is a batch.
+            batch_format: "numpy", a dictionary of arrays by column, "pandas" or "pyarrow".
+            zero_copy_batch: arrays may be read-only views, which are not copied.
+            options: `fn_args`, `fn_kwargs`, and of a class `fn_constructor_args`, `fn_constructor_kwargs`. What each
+                task or actor has: `num_cpus`, `num_gpus`, `memory`, `resources`. `concurrency`: the most tasks, the
+                number of actors, or the least and the greatest number of actors, as (1, 4). `compute`: a strategy in
+                place of `concurrency`. `runtime_env`, `scheduling_strategy`, `label_selector` and `max_retries` as of
+                calls.
+        """
+        blocks.check_format(batch_format)
+        if isinstance(batch_size, str):
+            if batch_size not in ("auto", "default"):
+                raise ValueError(f"batch_size must be a number of rows, or None, not {batch_size!r}")
+            batch_size = 1024 if batch_size == "default" else None
+        check_positive("batch_size", batch_size)
+        batches = {"batch_size": batch_size, "batch_format": batch_format, "zero_copy": zero_copy_batch}
+        return self._mapped(BATCHES, "map_batches", fn, options, batches)
+
+    def limit(self, limit: int) -> Dataset:
+        """Keep the first `limit` rows. What would make others is not run."""
+        if not isinstance(limit, int) or limit < 0:
+            raise ValueError(f"limit must be a whole number, 0 or more, not {limit!r}")
+        return Dataset(Limited(self._operator, limit))
+
+    def select_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
+        """Keep these columns."""
+        names = [cols] if isinstance(cols, str) else list(cols)
+        return self._of_tables("select_columns", lambda table: table.select(names), options)
+
+    def drop_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
+        """Leave out these columns."""
+        names = [cols] if isinstance(cols, str) else list(cols)
+        return self._of_tables("drop_columns", lambda table: table.drop_columns(names), options)
+
+    def rename_columns(self, names: Sequence[str] | Mapping[str, str], **options: object) -> Dataset:
+        """Give columns other names: all, or those of a dictionary."""
+
+        def renamed(table: pyarrow.Table) -> pyarrow.Table:
+            if isinstance(names, Mapping):
+                if unknown := [name for name in names if name not in table.column_names]:
+                    raise ValueError(f"there is no column {', '.join(unknown)}: there are {table.column_names}")
+                return table.rename_columns([names.get(name, name) for name in table.column_names])
+            return table.rename_columns(list(names))
+
+        return self._of_tables("rename_columns", renamed, options)
+
+    def add_column(
+        self, col: str, fn: Callable[..., object], *, batch_format: str | None = "pandas", **options: object
+    ) -> Dataset:
+        """Add a column, or replace it. `fn` gets a batch, and returns a value for each row."""
+        if not callable(fn):
+            raise ValueError(f"add_column() takes a function of a batch, not {fn!r}")
+        if not isinstance(col, str):
+            raise ValueError(f"the name of a column must be a string, not {col!r}")
+        blocks.check_format(batch_format)
+
+        def added(table: pyarrow.Table) -> pyarrow.Table:
+            values = fn(blocks.to_batch(table, batch_format))
+            values = getattr(values, "values", values) if batch_format == "pandas" else values
+            if numpy.ndim(values) == 0:  # type: ignore[arg-type]
+                values = [values] * table.num_rows
+            column = blocks.of_batch({col: values}, f"add_column({col!r})").column(col)
+            if col in table.column_names:
+                return table.set_column(table.column_names.index(col), col, column)
+            return table.append_column(col, column)
+
+        return self._of_tables("add_column", added, options)
+
+    def union(self, *other: Dataset) -> Dataset:
+        """Join the rows of several data sets: first these, then the others'."""
+        return Dataset(Joined((self._operator, *(one._operator for one in other))))
+
+    def repartition(
+        self,
+        num_blocks: int | None = None,
+        target_num_rows_per_block: int | None = None,
+        *,
+        strict: bool = False,
+        shuffle: bool = False,
+        keys: Sequence[str] | None = None,
+        sort: bool = False,
+    ) -> Dataset:
+        """Divide the same rows in the same order into other blocks.
+
+        Args:
+            num_blocks: their number. All rows are made before the first one moves on.
+            target_num_rows_per_block: their rows; the last one of some blocks may have fewer.
+            strict: not here; blocks that are smaller stay possible.
+            shuffle: not here.
+            keys: not here.
+            sort: not here.
+        """
+        if strict or shuffle or keys or sort:
+            raise NotImplementedError(
+                "repartition() divides rows in their order: strict, shuffle, keys and sort are not here"
+            )
+        check_positive("num_blocks", num_blocks)
+        check_positive("target_num_rows_per_block", target_num_rows_per_block)
+        if (num_blocks is None) == (target_num_rows_per_block is None):
+            raise ValueError("repartition() needs either num_blocks or target_num_rows_per_block")
+        if num_blocks is not None:
+            return Dataset(Divided(self._operator, blocks=num_blocks, divide=divide))
+        return Dataset(Divided(self._operator, rows=target_num_rows_per_block or 0))
+
+    def materialize(self) -> MaterializedDataset:
+        """Make all blocks now, and keep them. The store spills those for which it has no memory."""
+        kept = stored(self._operator, self._note)
+        made = MaterializedDataset(of_blocks(kept, "materialized"), kept)
+        made._stats = self._stats
+        return made
+
+    def take(self, limit: int = ROWS_SHOWN) -> list[Row]:
+        """Return the first rows."""
+        return list(self.limit(limit)._noted_by(self).iter_rows())
+
+    def take_all(self, limit: int | None = None) -> list[Row]:
+        """Return all rows. ValueError: there are more than `limit`."""
+        if limit is None:
+            return list(self.iter_rows())
+        rows = self.take(limit + 1)
+        if len(rows) > limit:
+            raise ValueError(f"the data set has more than {limit} rows")
+        return rows
+
+    def take_batch(self, batch_size: int = ROWS_SHOWN, *, batch_format: str | None = "default") -> object:
+        """Return the first rows as a batch."""
+        limited = self.limit(batch_size)._noted_by(self)
+        for batch in limited.iter_batches(batch_size=batch_size, batch_format=batch_format, prefetch_batches=0):
+            return batch
+        raise ValueError("the data set has no rows")
+
+    def show(self, limit: int = ROWS_SHOWN) -> None:
+        """Print the first rows."""
+        for row in self.take(limit):
+            print(row)
+
+    def to_pandas(self, limit: int | None = None) -> pandas.DataFrame:
+        """Return all rows as a data frame. ValueError: there are more than `limit`."""
+        tables = self._all_tables()
+        if limit is not None and sum(table.num_rows for table in tables) > limit:
+            raise ValueError(f"the data set has more than limit={limit} rows")
+        return blocks.to_batch(blocks.joined(tables) if tables else blocks.of_rows([]), "pandas")
+
+    def count(self) -> int:
+        """The number of rows. It is known without a run if no function changes it."""
+        known = known_count(self._operator)
+        if known is not None:
+            return known
+        counting = Mapped(self._operator, Step(TABLES, "count", count_rows), PLAIN)
+        running = Running(counting, ordered=True, note=self._note)
+        return sum(int(value_of(block.value).column("rows")[0].as_py()) for block in blocks_of(running))
+
+    def schema(self, fetch_if_missing: bool = True) -> Schema | None:
+        """The names and types of columns, of the first block; None: there are none, or not `fetch_if_missing`."""
+        if self._schema is None and fetch_if_missing:
+            self._schema = self.limit(1)._noted_by(self)._first_schema()
+        return self._schema
+
+    def columns(self, fetch_if_missing: bool = True) -> list[str] | None:
+        """The names of columns."""
+        schema = self.schema(fetch_if_missing)
+        return None if schema is None else schema.names
+
+    def sum(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> object:
+        """The sum of a column; with several columns a dictionary, as {"sum(a)": 1}; None: there are no values."""
+        return self._aggregate("sum", on, ignore_nulls)
+
+    def min(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> object:
+        """The least value of a column, as `sum`."""
+        return self._aggregate("min", on, ignore_nulls)
+
+    def max(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> object:
+        """The greatest value of a column, as `sum`."""
+        return self._aggregate("max", on, ignore_nulls)
+
+    def mean(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> object:
+        """The mean of a column, as `sum`."""
+        return self._aggregate("mean", on, ignore_nulls)
+
+    def std(self, on: str | Sequence[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> object:
+        """The standard deviation of a column, as `sum`; `ddof` is subtracted from the number of values."""
+        return self._aggregate("std", on, ignore_nulls, ddof)
+
+    def iterator(self) -> DataIterator:
+        """What reads the rows of this data set."""
+        return self
+
+    def streaming_split(
+        self, n: int, *, equal: bool = False, locality_hints: Sequence[object] | None = None
+    ) -> list[DataIterator]:
+        """Return `n` iterators, for `n` processes, which share the rows of one stream.
+
+        Each begins an iteration when all others have begun it too.
+
+        Args:
+            n: their number.
+            equal: all get the same number of rows; up to `n - 1` rows are left out.
+            locality_hints: accepted, without effect: a block is read where the iterator is.
+        """
+        del locality_hints
+        check_positive("n", n)
+        shares = Shares(self._operator, n, equal)
+        return [shares.reader_of(rank, "") for rank in range(n)]
+
+    def shared_by(self, size: int) -> Shares:
+        """For trainers: equal parts for this number of workers."""
+        return Shares(self._operator, size, equal=True)
+
+    def write_parquet(
+        self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
+    ) -> None:
+        """Write a file of Parquet for each block into a directory. Options are those of `pyarrow.parquet.write_table`.
+
+        A program that is run again replaces its files. `mode` says what happens to others: see `SaveMode`.
+        """
+        writing.write(self._operator, self._note, writing.parquet, path, "parquet", options, mode, concurrency)
+
+    def write_csv(
+        self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
+    ) -> None:
+        """Write a file of comma-separated values for each block. Options are those of `pyarrow.csv.WriteOptions`."""
+        writing.write(self._operator, self._note, writing.csv, path, "csv", options, mode, concurrency)
+
+    def write_json(
+        self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
+    ) -> None:
+        """Write a file with an object in each line for each block. Options are those of `pandas.DataFrame.to_json`."""
+        writing.write(self._operator, self._note, writing.json, path, "json", options, mode, concurrency)
+
+    def write_numpy(
+        self, path: str, *, column: str, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None
+    ) -> None:
+        """Write a column as a file of numpy for each block."""
+        writing.write(
+            self._operator, self._note, writing.numpy_file, path, "npy", {"column": column}, mode, concurrency
+        )
+
+    def stats(self) -> str:
+        """What the stages of the last run have done; empty: it did not run."""
+        return "" if self._stats is None else progress.table(self._stats)
+
+    def input_files(self) -> list[str]:
+        """The files that it reads."""
+        return sorted({name for source in sources(self._operator) for name in source.files})
+
+    def __repr__(self) -> str:
+        count = known_count(self._operator)
+        schema = "Unknown schema"
+        if self._schema is not None:
+            kinds = zip(self._schema.names, self._schema.types, strict=True)
+            schema = "{" + ", ".join(f"{name}: {kind}" for name, kind in kinds) + "}"
+        return f"{type(self).__name__}(num_rows={'?' if count is None else count}, schema={schema})"
+
+    def __iter__(self) -> None:
+        raise TypeError("a Dataset cannot be iterated over: use iter_rows() or iter_batches()")
+
+    def __len__(self) -> int:
+        raise AttributeError("a Dataset has no len(): use count(), which may run it")
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(unsupported.of_dataset(name))
+
+    def _mapped(
+        self,
+        kind: str,
+        caller: str,
+        fn: Callable[..., object],
+        options: Mapping[str, object],
+        batches: Mapping[str, object] | None = None,
+    ) -> Dataset:
+        from msgspec.structs import replace
+
+        own = {name: value for name, value in options.items() if name.startswith("fn_")}
+        made = step(kind, caller, fn, **own)  # type: ignore[arg-type]
+        of_calls = {name: value for name, value in options.items() if not name.startswith("fn_")}
+        wanted = needs(caller, made.is_class, **of_calls)  # type: ignore[arg-type]
+        return Dataset(Mapped(self._operator, replace(made, **batches) if batches else made, wanted))
+
+    def _of_tables(
+        self, caller: str, function: Callable[[pyarrow.Table], pyarrow.Table], options: Mapping[str, object]
+    ) -> Dataset:
+        wanted = needs(caller, False, **options)  # type: ignore[arg-type]
+        return Dataset(Mapped(self._operator, Step(TABLES, caller, function), wanted))
+
+    def _note(self, stats: Stats) -> None:
+        self._stats = stats
+
+    def _noted_by(self, other: Dataset) -> Dataset:
+        self._note = other._note  # type: ignore[method-assign]
+        return self
+
+    def _tables(self, ordered: bool) -> Tables:
+        running = Running(self._operator, ordered, self._note)
+        return Tables((value_of(block.value) for block in blocks_of(running)), running.stop)
+
+    def _first_schema(self) -> Schema | None:
+        running = Running(self._operator, ordered=True, note=self._note)
+        for block in blocks_of(running):
+            return Schema(value_of(block.value).schema)
+        return None if running.empty is None else Schema(value_of(running.empty).schema)
+
+    def _all_tables(self) -> list[pyarrow.Table]:
+        running = Running(self._operator, ordered=True, note=self._note)
+        tables = [value_of(block.value) for block in blocks_of(running)]
+        return tables or ([value_of(running.empty)] if running.empty is not None else [])
+
+    def _aggregate(self, kind: str, on: str | Sequence[str] | None, ignore_nulls: bool, ddof: int = 1) -> object:
+        return aggregating.aggregate(self._operator, self._note, kind, on, ignore_nulls, ddof)
+
+
+@published("mpi_runtime.data")
+class MaterializedDataset(Dataset):
+    """A data set whose blocks are in the store."""
+
+    def __init__(self, operator: Operator, kept: list[Block]) -> None:
+        """Made by `materialize` and `from_items`, for example."""
+        super().__init__(operator)
+        self._kept = kept
+
+    def num_blocks(self) -> int:
+        """The number of blocks."""
+        return len(self._kept)
+
+    def size_bytes(self) -> int:
+        """The bytes of all blocks."""
+        return sum(block.bytes for block in self._kept)
+
+    def schema(self, fetch_if_missing: bool = True) -> Schema | None:
+        """The names and types of columns, of the first block."""
+        if self._schema is None and self._kept:
+            self._schema = Schema(value_of(self._kept[0].value).schema)
+        return self._schema
+
+    def __repr__(self) -> str:
+        self.schema()
+        head, _, rest = super().__repr__().partition("(")
+        return f"{head}(num_blocks={self.num_blocks()}, {rest}"

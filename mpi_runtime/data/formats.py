@@ -1,0 +1,91 @@
+"""Reads a file of one format, as tables."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import numpy
+
+from mpi_runtime.data import blocks
+from mpi_runtime.data.arrow import pa, pa_csv, pa_json, pq
+from mpi_runtime.errors import optional
+
+if TYPE_CHECKING:
+    import pyarrow
+
+LINES = 1 << 14
+
+
+def parquet_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
+    """Rows of a file of Parquet, or of some of its row groups."""
+    columns, condition, groups = options["columns"], options["filter"], options.get("groups")
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(row_groups=groups and list(groups), columns=columns):  # type: ignore[call-overload]
+            table = pa.Table.from_batches([batch])
+            yield table if condition is None else table.filter(condition)
+        if not file.metadata.num_rows:
+            yield file.schema_arrow.empty_table() if columns is None else file.read(columns)
+
+
+def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
+    """Rows of a file of comma-separated values."""
+    with pa_csv.open_csv(path, **options) as reader:
+        for batch in reader:
+            yield pa.Table.from_batches([batch])
+
+
+def json_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
+    """Objects of a file of JSON."""
+    with pa.input_stream(path, compression="detect") as file:
+        data = file.read()
+    if not data.lstrip().startswith(b"[") or options["lines"]:
+        yield pa_json.read_json(io.BytesIO(data))
+        return
+    yield blocks.of_items(json.loads(data))
+
+
+def text_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
+    """Lines of a file."""
+    with pa.input_stream(path, compression="detect") as file:
+        lines: list[str] = []
+        for line in io.TextIOWrapper(io.BufferedReader(file), encoding=str(options["encoding"])):
+            text = line.rstrip("\r\n")
+            if text or not options["drop_empty_lines"]:
+                lines.append(text)
+            if len(lines) == LINES:
+                yield pa.table({"text": lines})
+                lines = []
+    yield pa.table({"text": pa.array(lines, pa.string())})
+
+
+def binary_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
+    """A row with all bytes of a file."""
+    del options
+    with open(path, "rb") as file:
+        yield pa.table({"bytes": pa.array([file.read()], pa.large_binary())})
+
+
+def numpy_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
+    """Rows of an array."""
+    array = numpy.load(
+        path, mmap_mode=None if options["allow_pickle"] else "r", allow_pickle=bool(options["allow_pickle"])
+    )
+    rows = max(1, (64 << 20) // max(1, array[:1].nbytes))
+    for start in range(0, len(array), rows):
+        yield blocks.of_batch({blocks.DATA: numpy.asarray(array[start : start + rows])}, "read_numpy")
+
+
+def images_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
+    """A row with an image."""
+    pillow = optional.load("read_images", "PIL.Image", "pillow")
+    with pillow.open(path) as image:
+        image.load()
+        made = image
+        if options["size"] is not None:
+            made = made.resize(options["size"][::-1], resample=pillow.BILINEAR)  # type: ignore[index]
+        if options["mode"] is not None:
+            made = made.convert(options["mode"])
+        yield blocks.of_items([{"image": numpy.asarray(made)}])

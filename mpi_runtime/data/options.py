@@ -1,0 +1,136 @@
+"""The arguments of transformations: functions, classes, and what each task or actor of them has."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from mpi_runtime.core import published
+from mpi_runtime.data.plan import Concurrency, Needs
+from mpi_runtime.data.steps import Step
+from mpi_runtime.extend import check_resources, size_in_bytes
+
+OPTIONS = frozenset({"label_selector", "max_retries", "runtime_env", "scheduling_strategy"})
+"""Options of calls that are passed on."""
+
+
+@published("mpi_runtime.data")
+class ActorPoolStrategy(Struct, frozen=True):
+    """The number of actors of a class: `size`, or from `min_size` to `max_size`."""
+
+    size: int | None = None
+    min_size: int | None = None
+    max_size: int | None = None
+    initial_size: int | None = None
+    max_tasks_in_flight_per_actor: int | None = None
+
+
+@published("mpi_runtime.data")
+class TaskPoolStrategy(Struct, frozen=True):
+    """The most tasks of a function at a time."""
+
+    size: int | None = None
+
+
+def needs(
+    caller: str,
+    is_class: bool,
+    *,
+    compute: object = None,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    memory: float | None = None,
+    concurrency: object = None,
+    resources: Mapping[str, float] | None = None,
+    **options: object,
+) -> Needs:
+    """Check what each task or actor of a function has.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: an amount or a number is out of bounds.
+    """
+    unknown = sorted(options.keys() - OPTIONS)
+    if unknown:
+        raise TypeError(
+            f"{caller}() has no argument {', '.join(unknown)}: it takes num_cpus, num_gpus, memory, resources, "
+            f"concurrency, {', '.join(sorted(OPTIONS))}"
+        )
+    if compute is not None:
+        concurrency = _of_compute(compute, caller)
+    found = _concurrency(concurrency, is_class, caller)
+    check_resources("resources", dict(resources or {}))
+    for name, amount in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+        if amount is not None and (not isinstance(amount, int | float) or amount < 0):
+            raise ValueError(f"{caller}({name}={amount!r}): it must be 0 or more")
+    return Needs(
+        None if num_cpus is None else float(num_cpus),
+        float(num_gpus or 0),
+        size_in_bytes("memory", memory) if memory else 0,
+        dict(resources or {}),
+        found,
+        options,
+    )
+
+
+def _of_compute(compute: object, caller: str) -> object:
+    if isinstance(compute, ActorPoolStrategy):
+        return compute.size or (compute.min_size or 1, compute.max_size or max(compute.min_size or 1, 1_000))
+    if isinstance(compute, TaskPoolStrategy):
+        return compute.size
+    if compute in ("tasks", "actors"):
+        return None
+    raise TypeError(f"{caller}(compute=...) must be an ActorPoolStrategy or a TaskPoolStrategy, not {compute!r}")
+
+
+def _concurrency(given: object, is_class: bool, caller: str) -> Concurrency:
+    if given is None:
+        return None
+    if isinstance(given, int) and given > 0:
+        return given
+    bounds = given if isinstance(given, tuple) and is_class else ()
+    if len(bounds) in (2, 3) and all(isinstance(one, int) for one in bounds) and 0 < bounds[0] <= bounds[1]:
+        return bounds[0], bounds[1]
+    raise ValueError(
+        f"{caller}(concurrency={given!r}): it must be a number above 0, or for a class the least and the greatest "
+        "number of actors, as (1, 4)"
+    )
+
+
+def step(
+    kind: str,
+    caller: str,
+    function: object,
+    fn_args: Iterable[object] | None = None,
+    fn_kwargs: Mapping[str, object] | None = None,
+    fn_constructor_args: Iterable[object] | None = None,
+    fn_constructor_kwargs: Mapping[str, object] | None = None,
+) -> Step:
+    """Make a step of a function or a class.
+
+    Raises:
+        TypeError: it cannot be called, or has arguments for its constructor and is not a class.
+    """
+    if not callable(function):
+        raise TypeError(f"{caller}() takes a function or a class with __call__, not {function!r}")
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+        raise TypeError(f"{caller}() takes no coroutine: call asyncio.run() inside a plain function")
+    is_class = inspect.isclass(function)
+    if is_class and not callable(getattr(function, "__call__", None)):  # noqa: B004
+        raise TypeError(f"{caller}() needs a class with a method __call__, which {function!r} lacks")
+    if not is_class and (fn_constructor_args or fn_constructor_kwargs):
+        raise ValueError(f"{caller}(fn_constructor_args=...) is for a class, and {function!r} is a function")
+    name = f"{caller}({_name(function)})"
+    return Step(
+        kind, name, function, tuple(fn_args or ()), dict(fn_kwargs or {}),
+        tuple(fn_constructor_args or ()), dict(fn_constructor_kwargs or {}),
+    )  # fmt: skip
+
+
+def _name(function: Callable[..., object]) -> str:
+    if isinstance(function, functools.partial):
+        return _name(function.func)
+    return str(getattr(function, "__name__", type(function).__name__))

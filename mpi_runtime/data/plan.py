@@ -1,0 +1,241 @@
+"""The plan of a data set: operators, which do nothing, and the stages that they become."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from mpi_runtime.data.records import UNLIMITED, Block, Stage
+from mpi_runtime.data.steps import BATCHES, Chain, Step
+
+Concurrency = int | tuple[int, int] | None
+
+
+class Needs(Struct, frozen=True):
+    """What each task or actor of an operator has. An operator that needs nothing special joins the one before it."""
+
+    num_cpus: float | None = None
+    num_gpus: float = 0.0
+    memory: int = 0
+    resources: Mapping[str, float] = {}
+    concurrency: Concurrency = None
+    options: Mapping[str, object] = {}
+
+    @property
+    def options_of_calls(self) -> dict[str, object]:
+        """The options of its calls, without those of CPUs."""
+        given: dict[str, object] = dict(self.options)
+        for name in ("num_gpus", "memory"):
+            if value := getattr(self, name):
+                given[name] = value
+        if self.resources:
+            given["resources"] = dict(self.resources)
+        return given
+
+
+PLAIN = Needs()
+
+
+class Source(Struct, frozen=True, eq=False):
+    """Where rows come from."""
+
+    name: str
+    blocks: Callable[[int, int], list[Block]]
+    """Its blocks, or the pieces that tasks read, for a number of CPUs and the size of blocks."""
+    identity: Callable[[], tuple[object, ...]]
+    """The same in each run of a program: names of written files hold it."""
+    count: Callable[[], int] | None = None
+    files: tuple[str, ...] = ()
+    is_stored: bool = False
+    """Whether its blocks are values: without a function they pass without a task."""
+    needs: Needs = PLAIN
+
+
+class Mapped(Struct, frozen=True, eq=False):
+    """Rows that a function makes."""
+
+    parent: Operator
+    step: Step
+    needs: Needs
+
+
+class Limited(Struct, frozen=True, eq=False):
+    """The first rows."""
+
+    parent: Operator
+    rows: int
+
+
+class Joined(Struct, frozen=True, eq=False):
+    """The rows of all."""
+
+    parents: tuple[Operator, ...]
+
+
+class Divided(Struct, frozen=True, eq=False):
+    """The same rows in another number of blocks, or in blocks with another number of rows."""
+
+    parent: Operator
+    blocks: int = 0
+    rows: int = 0
+    divide: Callable[[Operator, int], list[Block]] | None = None
+    """Runs the parent, and returns its rows in a number of blocks."""
+
+
+Operator = Source | Mapped | Limited | Joined | Divided
+
+
+class Built(Struct):
+    """A stage, and what its tasks do."""
+
+    stage: Stage
+    steps: list[Step]
+    needs: Needs
+    is_fusable: bool
+    is_stored: bool = False
+
+
+class Building:
+    """Makes stages of operators."""
+
+    def __init__(self, cpus: int, block_bytes: int) -> None:
+        self._cpus = cpus
+        self._block_bytes = block_bytes
+        self._sources = 0
+        self.built: list[Built] = []
+
+    def add(self, operator: Operator) -> int:
+        """Add the stages of an operator and of those before it, and return the number of its own."""
+        match operator:
+            case Source():
+                return self._source(operator)
+            case Mapped():
+                return self._mapped(operator)
+            case Limited(parent, rows):
+                up = self.add(parent)
+                return self._new(Stage(f"limit={rows}", (up,), limit=rows))
+            case Joined(parents):
+                ups = tuple(self.add(parent) for parent in parents)
+                return self._new(Stage("union", ups, limit=UNLIMITED))
+            case Divided(parent, blocks, rows, divide) if blocks and divide:
+                name = f"repartition({blocks})"
+                stored = divide(parent, blocks)
+                return self._source(Source(name, lambda cpus, block_bytes: stored, tuple, is_stored=True))
+            case Divided(parent, _, rows, _):
+                up = self.add(parent)
+                return self._new(Stage(f"repartition({rows} rows)", (up,), bundle_rows=rows), [_of_size(rows)])
+
+    def _source(self, source: Source) -> int:
+        blocks = source.blocks(self._cpus, self._block_bytes)
+        for i, block in enumerate(blocks):
+            block.key = (self._sources, i)
+        self._sources += 1
+        stage = Stage(source.name, queues=[deque(blocks)])
+        stage.tasks_max = _tasks_max(source.needs, stage.tasks_max)
+        number = self._new(stage, needs=source.needs, is_fusable=True)
+        self.built[number].is_stored = source.is_stored
+        return number
+
+    def _mapped(self, operator: Mapped) -> int:
+        up = self.add(operator.parent)
+        before = self.built[up]
+        step, needs = operator.step, operator.needs
+        if before.is_fusable and not step.is_class and needs == PLAIN and before.needs.concurrency is None:
+            if not before.steps and not before.stage.inputs and all(block.rows for block in before.stage.queues[0]):
+                before.stage.bundle_rows = step.batch_size or 1
+            before.steps.append(step)
+            before.stage.name += f" → {step.name}"
+            return up
+        stage = Stage(step.name, (up,), bundle_rows=step.batch_size or 1)
+        if step.is_class:
+            stage.pool = _pool(needs, self._cpus)
+        else:
+            stage.tasks_max = _tasks_max(needs, stage.tasks_max)
+        return self._new(stage, [step], needs, is_fusable=needs == PLAIN and not step.is_class)
+
+    def _new(self, stage: Stage, steps: Sequence[Step] = (), needs: Needs = PLAIN, is_fusable: bool = False) -> int:
+        default = 0.0 if needs.num_gpus and not stage.pool else 1.0
+        stage.cpus = default if needs.num_cpus is None else needs.num_cpus
+        if stage.pool and needs.num_cpus is None:
+            stage.cpus = 0.0 if needs.num_gpus else 1.0
+        self.built.append(Built(stage, list(steps), needs, is_fusable))
+        return len(self.built) - 1
+
+    def chains(self, catches: bool) -> list[Chain]:
+        """What the tasks of each stage do. Call it when all is added."""
+        for built in self.built:
+            if built.is_stored and not built.steps:
+                built.stage.limit = UNLIMITED
+        return [Chain(tuple(built.steps), self._block_bytes, catches) for built in self.built]
+
+
+def identity(operator: Operator) -> tuple[object, ...]:
+    """What is the same in each run of a program that makes this data set."""
+    match operator:
+        case Source():
+            return (operator.name, *operator.identity())
+        case Mapped(parent, step):
+            return (*identity(parent), step.kind, step.name, _code(step.function), step.batch_size)
+        case Limited(parent, rows):
+            return (*identity(parent), "limit", rows)
+        case Joined(parents):
+            return tuple(identity(parent) for parent in parents)
+        case Divided(parent, blocks, rows):
+            return (*identity(parent), "repartition", blocks, rows)
+
+
+def has_limit(operator: Operator) -> bool:
+    """Whether rows are left out by their place, so that their order matters."""
+    match operator:
+        case Source():
+            return False
+        case Limited():
+            return True
+        case Joined(parents):
+            return any(map(has_limit, parents))
+        case _:
+            return has_limit(operator.parent)
+
+
+def sources(operator: Operator) -> list[Source]:
+    """All sources of a data set."""
+    match operator:
+        case Source():
+            return [operator]
+        case Joined(parents):
+            return [source for parent in parents for source in sources(parent)]
+        case _:
+            return sources(operator.parent)
+
+
+def _code(function: object) -> str:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+    constants = [one for one in code.co_consts if not hasattr(one, "co_code")]
+    return f"{code.co_code.hex()} {constants!r} {code.co_names}"
+
+
+def _of_size(rows: int) -> Step:
+    return Step(BATCHES, "repartition", _same, batch_size=rows, batch_format="pyarrow", is_exact=True)
+
+
+def _same(table: object) -> object:
+    return table
+
+
+def _tasks_max(needs: Needs, default: int) -> int:
+    concurrency = needs.concurrency
+    if isinstance(concurrency, tuple):
+        return concurrency[-1]
+    return concurrency or default
+
+
+def _pool(needs: Needs, cpus: int) -> tuple[int, int]:
+    if isinstance(needs.concurrency, tuple):
+        return needs.concurrency
+    if needs.concurrency:
+        return needs.concurrency, needs.concurrency
+    return 1, max(1, cpus)

@@ -1,0 +1,351 @@
+"""Data sets of files."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mpi_runtime.core import published
+from mpi_runtime.data import formats
+from mpi_runtime.data.arrow import pa, pq
+from mpi_runtime.data.dataset import Dataset
+from mpi_runtime.data.options import needs
+from mpi_runtime.data.plan import Source
+from mpi_runtime.data.records import Block
+from mpi_runtime.data.sources import cuts
+from mpi_runtime.data.steps import Piece, Where
+from mpi_runtime.data.writing import local
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Read = Callable[[str, Mapping[str, object]], Iterator["pyarrow.Table"]]
+PATH = "path"
+TASKS_OF_CPU = 4
+"""Small files are read several by a task, so that there are about this number of tasks for each CPU."""
+IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
+
+
+class File:
+    """A file to be read, or some of its row groups."""
+
+    def __init__(self, path: str, size: int, root: str, groups: tuple[int, ...] = ()) -> None:
+        self.path = path
+        self.size = size
+        self.root = root
+        """The directory in which it was found: names below it may have values of columns, as "year=2024"."""
+        self.groups = groups
+
+
+class Files(Piece):
+    """Some files, which one task reads."""
+
+    def __init__(self, files: list[File], read: Read, options: Mapping[str, object], include_paths: bool) -> None:
+        self._files = files
+        self._read = read
+        self._options = options
+        self._include_paths = include_paths
+
+    def read(self, where: Where) -> Iterator[pyarrow.Table]:
+        """Yield their rows."""
+        for file in self._files:
+            rows = 0
+            where.origin = file.path
+            options = {**self._options, "groups": file.groups} if file.groups else self._options
+            for table in self._read(file.path, options):
+                where.origin = f"{file.path}, rows {rows} to {rows + table.num_rows - 1}"
+                rows += table.num_rows
+                yield self._with_columns(table, file)
+
+    def _with_columns(self, table: pyarrow.Table, file: File) -> pyarrow.Table:
+        for name, value in _of_directories(file).items():
+            if name not in table.column_names:
+                table = table.append_column(name, pa.array([value] * table.num_rows))
+        if self._include_paths:
+            table = table.append_column(PATH, pa.array([file.path] * table.num_rows, pa.string()))
+        return table
+
+
+def _of_directories(file: File) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for part in os.path.relpath(os.path.dirname(file.path), file.root).split(os.sep):
+        name, equals, value = part.partition("=")
+        if equals:
+            found[name] = int(value) if value.lstrip("-").isdigit() else value
+    return found
+
+
+@published("mpi_runtime.data")
+def read_parquet(
+    paths: Paths,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: object = None,
+    include_paths: bool = False,
+    file_extensions: Sequence[str] | None = ("parquet",),
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    **options: object,
+) -> Dataset:
+    """Read files of Parquet: paths, patterns such as "in/*.parquet", or directories with all below them.
+
+    Args:
+        paths: where the files are.
+        columns: only these are read.
+        filter: an expression of pyarrow: only rows for which it is true are read.
+        include_paths: add a column "path".
+        file_extensions: of files in directories.
+        concurrency: the most tasks that read at a time.
+        override_num_blocks: the number of parts that tasks read.
+        options: `num_cpus`, `memory` and others of `map_batches`, for the tasks.
+    """
+    kept = {"columns": None if columns is None else list(columns), "filter": filter}
+    made = _of_files(
+        "read_parquet",
+        paths,
+        formats.parquet_rows,
+        kept,
+        include_paths,
+        file_extensions,
+        concurrency,
+        override_num_blocks,
+        options,
+    )
+    if filter is None:
+        return _counted(made)
+    return made
+
+
+@published("mpi_runtime.data")
+def read_csv(
+    paths: Paths,
+    *,
+    include_paths: bool = False,
+    file_extensions: Sequence[str] | None = ("csv", "csv.gz", "csv.bz2"),
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    read_options: object = None,
+    parse_options: object = None,
+    convert_options: object = None,
+    **options: object,
+) -> Dataset:
+    """Read files of comma-separated values; arguments as of `read_parquet`, or of `pyarrow.csv.open_csv`."""
+    kept = {"read_options": read_options, "parse_options": parse_options, "convert_options": convert_options}
+    return _of_files(
+        "read_csv", paths, formats.csv_rows, kept, include_paths, file_extensions, concurrency,
+        override_num_blocks, options,
+    )  # fmt: skip
+
+
+@published("mpi_runtime.data")
+def read_json(
+    paths: Paths,
+    *,
+    lines: bool = False,
+    include_paths: bool = False,
+    file_extensions: Sequence[str] | None = ("json", "jsonl", "json.gz", "jsonl.gz"),
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    **options: object,
+) -> Dataset:
+    """Read files with an object of JSON in each line, or with a list of objects; arguments as of `read_parquet`."""
+    return _of_files(
+        "read_json", paths, formats.json_rows, {"lines": lines}, include_paths, file_extensions, concurrency,
+        override_num_blocks, options,
+    )  # fmt: skip
+
+
+@published("mpi_runtime.data")
+def read_text(
+    paths: Paths,
+    *,
+    encoding: str = "utf-8",
+    drop_empty_lines: bool = True,
+    include_paths: bool = False,
+    file_extensions: Sequence[str] | None = None,
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    **options: object,
+) -> Dataset:
+    """Read the lines of files, into the column "text"; arguments as of `read_parquet`."""
+    kept = {"encoding": encoding, "drop_empty_lines": drop_empty_lines}
+    return _of_files(
+        "read_text", paths, formats.text_rows, kept, include_paths, file_extensions, concurrency,
+        override_num_blocks, options,
+    )  # fmt: skip
+
+
+@published("mpi_runtime.data")
+def read_binary_files(
+    paths: Paths,
+    *,
+    include_paths: bool = False,
+    file_extensions: Sequence[str] | None = None,
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    **options: object,
+) -> Dataset:
+    """Read whole files, each a row with the column "bytes"; arguments as of `read_parquet`."""
+    return _of_files(
+        "read_binary_files", paths, formats.binary_rows, {}, include_paths, file_extensions, concurrency,
+        override_num_blocks, options,
+    )  # fmt: skip
+
+
+@published("mpi_runtime.data")
+def read_numpy(
+    paths: Paths,
+    *,
+    include_paths: bool = False,
+    file_extensions: Sequence[str] | None = ("npy",),
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    allow_pickle: bool = False,
+    **options: object,
+) -> Dataset:
+    """Read files of numpy, whose first axis is the rows, into the column "data"; arguments as of `read_parquet`."""
+    return _of_files(
+        "read_numpy", paths, formats.numpy_rows, {"allow_pickle": allow_pickle}, include_paths, file_extensions,
+        concurrency,
+        override_num_blocks, options,
+    )  # fmt: skip
+
+
+@published("mpi_runtime.data")
+def read_images(
+    paths: Paths,
+    *,
+    size: tuple[int, int] | None = None,
+    mode: str | None = None,
+    include_paths: bool = False,
+    file_extensions: Sequence[str] | None = IMAGES,
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    **options: object,
+) -> Dataset:
+    """Read images with Pillow, each a row with an array in the column "image".
+
+    Args:
+        paths: where the files are, as of `read_parquet`.
+        size: height and width to which they are resized.
+        mode: to which they are converted, as "RGB"; None: they stay as they are.
+        include_paths: add a column "path".
+        file_extensions: of files in directories.
+        concurrency: the most tasks that read at a time.
+        override_num_blocks: the number of parts that tasks read.
+        options: `num_cpus`, `memory` and others of `map_batches`, for the tasks.
+    """
+    kept = {"size": size, "mode": mode}
+    return _of_files(
+        "read_images", paths, formats.images_rows, kept, include_paths, file_extensions, concurrency,
+        override_num_blocks, options,
+    )  # fmt: skip
+
+
+def find(paths: Paths, extensions: Sequence[str] | None) -> list[File]:
+    """The files of paths, patterns and directories, in the order of their names for each.
+
+    Raises:
+        FileNotFoundError: there is nothing.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    endings = tuple("." + one.lstrip(".").lower() for one in extensions or ())
+    found: list[File] = []
+    for one in given:
+        path = os.path.abspath(os.path.expanduser(local(one)))
+        if os.path.isdir(path):
+            found += [File(name, os.path.getsize(name), path) for name in _below(path, endings)]
+        elif os.path.exists(path):
+            found.append(File(path, os.path.getsize(path), _root_of(path)))
+        elif glob.has_magic(path):
+            names = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
+            found += [File(name, os.path.getsize(name), _root_of(path)) for name in names]
+        else:
+            raise FileNotFoundError(f"there is no file {path}")
+    if not found:
+        wanted = f" that end in {', '.join(endings)}" if endings else ""
+        raise FileNotFoundError(f"there are no files{wanted} in {', '.join(os.fspath(one) for one in given)}")
+    return found
+
+
+def _below(folder: str, endings: tuple[str, ...]) -> list[str]:
+    found = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name[0] not in "._")
+        kept = [name for name in names if name[0] not in "._" and (not endings or name.lower().endswith(endings))]
+        found += [os.path.join(place, name) for name in kept]
+    return sorted(found)
+
+
+def _root_of(path: str) -> str:
+    """The directory above the first part of a path that may be a value of a column, as "year=2024"."""
+    root = os.path.dirname(path)
+    while "=" in root or glob.has_magic(root):
+        root = os.path.dirname(root)
+    return root
+
+
+def _of_files(
+    caller: str,
+    paths: Paths,
+    read: Read,
+    kept: Mapping[str, object],
+    include_paths: bool,
+    extensions: Sequence[str] | None,
+    concurrency: int | None,
+    count: int | None,
+    options: Mapping[str, object],
+) -> Dataset:
+    unknown = [name for name in ("filesystem", "partitioning", "partition_filter", "shuffle") if name in options]
+    if unknown:
+        raise TypeError(
+            f"{caller}() has no argument {unknown[0]}: it reads files of this file system, in the order of names"
+        )
+    wanted = needs(caller, False, concurrency=concurrency, **options)  # type: ignore[arg-type]
+    files = find(paths, extensions)
+
+    def pieces(cpus: int, block_bytes: int) -> list[Block]:
+        parts = [part for file in files for part in _parts(file, read, block_bytes)]
+        total = sum(part.size for part in parts)
+        few = count or max(TASKS_OF_CPU * cpus, -(-total // block_bytes))
+        made = []
+        for i, (start, stop) in enumerate(cuts(len(parts), few)):
+            some = parts[start:stop]
+            origin = some[0].path if len(some) == 1 else f"{some[0].path} and {len(some) - 1} more"
+            made.append(Block(Files(some, read, kept, include_paths), 0, 0, origin, key=(i,)))
+        return made
+
+    identity = tuple((file.path, file.size) for file in files), repr(sorted(kept.items()))
+    names = tuple(file.path for file in files)
+    return Dataset(Source(caller, pieces, lambda: identity, files=names, needs=wanted))
+
+
+def _counted(made: Dataset) -> Dataset:
+    """The same, with the number of rows from the ends of files."""
+    source = made._operator
+    assert isinstance(source, Source)
+
+    def count() -> int:
+        return sum(pq.read_metadata(name).num_rows for name in source.files)
+
+    return Dataset(Source(source.name, source.blocks, source.identity, count, source.files, needs=source.needs))
+
+
+def _parts(file: File, read: Read, block_bytes: int) -> list[File]:
+    """A large file of Parquet is read by several tasks."""
+    if read is not formats.parquet_rows or file.size <= block_bytes:
+        return [file]
+    metadata = pq.read_metadata(file.path)
+    parts: list[File] = []
+    groups: list[int] = []
+    size = 0
+    for number in range(metadata.num_row_groups):
+        groups.append(number)
+        size += metadata.row_group(number).total_byte_size
+        if size >= block_bytes or number == metadata.num_row_groups - 1:
+            parts.append(File(file.path, size, file.root, tuple(groups)))
+            groups, size = [], 0
+    return parts or [file]

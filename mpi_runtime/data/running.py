@@ -1,0 +1,265 @@
+"""Runs a stream: performs what its decisions order with tasks and actors, in the process of the consumer."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import mpi_runtime
+from mpi_runtime.data.context import MIB, DataContext
+from mpi_runtime.data.plan import Building, Built, Operator, Source, has_limit
+from mpi_runtime.data.progress import Bar, Stats
+from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Start, Task
+from mpi_runtime.data.steps import BlockError, Chain, Header, Meta, run
+from mpi_runtime.data.stream import Stream
+from mpi_runtime.show import log
+from mpi_runtime.util.streams import together
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from mpi_runtime import ActorHandle, ObjectRef, ObjectRefGenerator
+
+SHARE = 0.4
+"""The part of the object stores that a stream may fill with blocks."""
+BLOCKS_OF_BUDGET = 16
+"""A block is at most this part of the budget."""
+WAIT_S = 0.2
+"""A wait that is longer looks whether the consumer has closed the stream."""
+PAIR = 2
+"""Items of a task that wait for the stream: a block, and its `Meta`."""
+_STREAMS: dict[str, object] = {"num_returns": "streaming", "_generator_backpressure_num_objects": PAIR}
+
+
+@mpi_runtime.remote
+def _task(chain: Chain, header: Header, *inputs: object) -> Iterator[object]:
+    yield from run(Chain(tuple(step.made() for step in chain.steps), chain.block_bytes, chain.catches), header, inputs)
+
+
+class _Worker:
+    """An actor of a stage: it has the instances of its classes."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = Chain(tuple(step.made() for step in chain.steps), chain.block_bytes, chain.catches)
+
+    def run(self, header: Header, *inputs: object) -> Iterator[object]:
+        """Make blocks of blocks."""
+        yield from run(self._chain, header, inputs)
+
+
+_actors_of_stages = mpi_runtime.remote(_Worker)
+
+
+class Running:
+    """A stream that runs while somebody asks for its next block. Not for several threads at a time."""
+
+    def __init__(self, operator: Operator, ordered: bool, note: Callable[[Stats], None] | None = None) -> None:
+        """Start nothing yet. `note` gets the counts of the run."""
+        context = DataContext.get_current()
+        total = mpi_runtime.cluster_resources()
+        limit = context.execution_options.resource_limits.object_store_memory
+        budget = int(limit or SHARE * total.get("object_store_memory", 1 << 30))
+        largest = context.target_max_block_size or budget
+        block_bytes = max(1, min(largest, max(MIB, budget // BLOCKS_OF_BUDGET)))
+        cpus = total.get("CPU", 1.0)
+        building = Building(int(cpus) or 1, block_bytes)
+        building.add(operator)
+        self._errors_max = context.max_errored_blocks
+        self._built: list[Built] = building.built
+        self._chains = [mpi_runtime.put(chain) for chain in building.chains(self._errors_max != 0)]
+        ordered = ordered or context.execution_options.preserve_order or has_limit(operator)
+        self.stream = Stream([one.stage for one in building.built], budget, cpus, block_bytes, ordered)
+        self.stats = Stats(self.stream, time.monotonic())
+        if note is not None:
+            note(self.stats)
+        # If others keep all CPUs, such as the actors of this stream or the workers of a training, tasks ask for none.
+        of_actors = sum(one.stage.cpus * one.stage.pool[0] for one in building.built if one.stage.pool)
+        self._has_cpus = mpi_runtime.available_resources().get("CPU", 0.0) - of_actors >= 1
+        self._generators: dict[int, tuple[Task, ObjectRefGenerator[object]]] = {}
+        self._actors: dict[tuple[int, int], ActorHandle] = {}
+        self.empty: ObjectRef[pyarrow.Table] | None = None
+        """A block without rows, which has the columns of a result without rows."""
+        self._bar = Bar(self.stats) if context.enable_progress_bars else None
+        self._is_closed = self._stops = False
+
+    def next(self) -> Block | None:
+        """Wait for the next block, which counts as memory until it is released; None: there are no more.
+
+        Raises:
+            BlockError: a function or a reader has failed.
+            MpiRuntimeError: a block was lost.
+        """
+        while not self._is_closed and not self._stops:
+            self._perform(self.stream.decide())
+            self._look()
+            self._perform(self.stream.decide())
+            if self._bar is not None:
+                self._bar.turn()
+            if self.stream.out:
+                return self.stream.take()
+            if self.stream.is_done:
+                self.close()
+                return None
+            self._wait()
+        return None
+
+    def release(self, block: Block) -> None:
+        """The consumer needs the block no longer."""
+        block.value = None
+        self.stream.released(block)
+
+    def stop(self) -> None:
+        """Have the next wait for a block end without one. For other threads than that of `next`."""
+        self._stops = True
+
+    def close(self) -> None:
+        """End what runs. Later calls do nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.stats.ended_s = time.monotonic()
+        for _, generator in self._generators.values():
+            generator.close()
+        self._generators.clear()
+        for actor in self._actors.values():
+            mpi_runtime.kill(actor)
+        self._actors.clear()
+        if self._bar is not None:
+            self._bar.turn(is_last=True)
+
+    def _perform(self, orders: list[Order]) -> None:
+        with together():
+            for order in orders:
+                self._perform_one(order)
+
+    def _perform_one(self, order: Order) -> None:
+        match order:
+            case Start(task):
+                self._start(task)
+            case Resume(task):
+                self._generators[id(task)][1].resume()
+            case Cancel(task):
+                if id(task) in self._generators:
+                    self._generators.pop(id(task))[1].close()
+            case Open(stage, actor):
+                built = self._built[stage]
+                options = built.needs.options_of_calls | {"num_cpus": built.stage.cpus}
+                options |= {"max_restarts": -1, "max_task_retries": -1}
+                self._actors[stage, actor] = _actors_of_stages.options(**options).remote(self._chains[stage])
+            case Close(stage, actor):
+                # Its blocks are in the store. A call that is cancelled may still run there.
+                mpi_runtime.kill(self._actors.pop((stage, actor)))
+
+    def _start(self, task: Task) -> None:
+        header = Header(tuple(block.origin for block in task.inputs), task.key, task.cut)
+        inputs = [block.value for block in task.inputs]
+        if task.actor >= 0:
+            method = self._actors[task.stage, task.actor].run
+            generator = method.options(**_STREAMS).remote(header, *inputs)
+        else:
+            built = self._built[task.stage]
+            cpus = built.stage.cpus if self._has_cpus or built.needs.num_cpus is not None else 0
+            options = built.needs.options_of_calls | {"num_cpus": cpus, "name": built.stage.name} | _STREAMS
+            generator = _task.options(**options).remote(self._chains[task.stage], header, *inputs)
+        self._generators[id(task)] = task, generator
+
+    def _wait(self) -> None:
+        making = [generator for task, generator in self._generators.values() if not task.is_paused]
+        if making:
+            mpi_runtime.wait(making, timeout=WAIT_S)
+
+    def _look(self) -> None:
+        """See what tasks have made."""
+        first = True
+        for task, generator in list(self._generators.values()):
+            if task.is_paused or task.is_done or not generator.next_ready(look=first):
+                if not task.is_done and not task.is_paused and generator.is_finished():
+                    self._ended(task)
+                continue
+            first = False
+            self._take(task, generator)
+
+    def _take(self, task: Task, generator: ObjectRefGenerator[object]) -> None:
+        ref = generator.next_ref(None, resume=False)
+        if ref is None:
+            self._ended(task)
+            return
+        described = generator.next_ref(None, resume=False)
+        if described is None:  # the reference is that of an error
+            try:
+                mpi_runtime.get(ref)
+            finally:
+                self.close()
+            return
+        meta = mpi_runtime.get(described)
+        assert isinstance(meta, Meta)
+        self.stats.seconds[task.stage] += meta.seconds
+        if meta.error:
+            self._failed(meta.error)
+        if meta.rows:
+            origin = task.inputs[0].origin if task.inputs else ""
+            self.stream.made(task, Block(ref, meta.rows, meta.bytes, origin))
+        else:
+            self.empty = self.empty or (None if meta.error else ref)
+            self.stream.skipped(task)
+        if meta.is_last:
+            self._ended(task)
+
+    def _ended(self, task: Task) -> None:
+        self._generators.pop(id(task), None)  # what waits in the task for being resumed ends with it
+        self.stream.ended(task)
+
+    def _failed(self, error: str) -> None:
+        self.stats.errors.append(error)
+        if 0 <= self._errors_max < len(self.stats.errors):
+            self.close()
+            raise BlockError(f"{error}\n{len(self.stats.errors)} blocks have failed, and max_errored_blocks allows "
+                             f"{self._errors_max}.")  # fmt: skip
+        log.say(log.line(log.WARNING, log.DATA, f"A block was left out: {error}"), quiet=False)
+
+
+def blocks_of(running: Running) -> Iterator[Block]:
+    """Yield the blocks of a stream, and close it at the end, also at an early one."""
+    try:
+        while (block := running.next()) is not None:
+            yield block
+            if block.value is not None:
+                running.release(block)
+    finally:
+        running.close()
+
+
+def of_blocks(stored: list[Block], name: str) -> Source:
+    """A source of blocks that are in the store."""
+
+    def fresh(cpus: int, block_bytes: int) -> list[Block]:
+        return [Block(one.value, one.rows, one.bytes, one.origin, SOURCE, one.key) for one in stored]
+
+    def identity() -> tuple[object, ...]:
+        digest = hashlib.blake2b(digest_size=16)
+        for one in stored:
+            table = mpi_runtime.get(one.value)  # type: ignore[call-overload]
+            digest.update(repr(table.schema).encode())
+            for column in table.columns:
+                for buffer in (buffer for chunk in column.chunks for buffer in chunk.buffers() if buffer):
+                    digest.update(buffer)
+        return len(stored), digest.hexdigest()
+
+    return Source(name, fresh, identity, count=lambda: sum(one.rows for one in stored), is_stored=True)
+
+
+def stored(operator: Operator, note: Callable[[Stats], None] | None = None) -> list[Block]:
+    """Run a stream, and return all its blocks in their order. The store may spill them."""
+    running = Running(operator, ordered=True, note=note)
+    kept: list[Block] = []
+    try:
+        while (block := running.next()) is not None:
+            kept.append(Block(block.value, block.rows, block.bytes, block.origin, SOURCE, (len(kept),)))
+            running.release(block)
+    finally:
+        running.close()
+    if not kept and running.empty is not None:
+        kept.append(Block(running.empty, 0, 0, "", SOURCE, (0,)))
+    return kept

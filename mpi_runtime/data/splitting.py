@@ -1,0 +1,188 @@
+"""One stream for several readers: an actor runs it, and gives each block, or a part of one, to a reader."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import mpi_runtime
+from mpi_runtime.core import published
+from mpi_runtime.data.iterating import DataIterator, Tables, value_of
+from mpi_runtime.data.plan import Operator
+from mpi_runtime.data.records import Block
+from mpi_runtime.data.running import Running
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from mpi_runtime import ActorHandle
+
+Part = tuple[object, int, int]
+"""Rows of a block: its reference, the first row, the number of rows."""
+THREADS = 4
+"""Threads of the actor beside those of the readers, so that calls of a dead reader leave room."""
+
+
+class Shares:
+    """A data set that several readers share."""
+
+    def __init__(self, operator: Operator, size: int, equal: bool) -> None:
+        """Start the actor that runs the stream."""
+        self.size = size
+        options = {"num_cpus": 0, "max_concurrency": 2 * size + THREADS}
+        self.sharing: ActorHandle = mpi_runtime.remote(Sharing).options(**options).remote(operator, equal)
+
+    def reader_of(self, rank: int, group: str) -> StreamSplitDataIterator:
+        """The part of a reader, which begins an iteration together with all others of its group."""
+        return StreamSplitDataIterator(self, rank, group)
+
+
+class Sharing:
+    """The actor. Each iteration of all readers is a run of the stream."""
+
+    def __init__(self, operator: Operator, equal: bool) -> None:
+        self._operator = operator
+        self._equal = equal
+        self._state = threading.Condition()
+        self._waiting: dict[str, dict[int, int]] = {}
+        """The readers that wait for the next run, by group: each attempt of a training is a group of its own."""
+        self._number = 0
+        self._run: Run | None = None
+        self._asks = 0
+
+    def begin(self, group: str, rank: int, size: int) -> int:
+        """Wait until all readers of a group have begun, and return the number of the run."""
+        with self._state:
+            self._asks += 1
+            mine = self._asks
+            waiting = self._waiting.setdefault(group, {})
+            waiting[rank] = mine
+            if len(waiting) == size:
+                if self._run is not None:
+                    self._run.close()
+                self._number += 1
+                self._run = Run(self._operator, size, self._equal)
+                del self._waiting[group]
+                self._state.notify_all()
+                return self._number
+            before = self._number
+            self._state.wait_for(lambda: waiting is not self._waiting.get(group) or waiting.get(rank) != mine)
+            return self._number if self._number > before else -1
+
+    def next(self, number: int, rank: int) -> Part | None:
+        """The next rows of a reader; None: there are no more, or all have begun another run."""
+        run = self._run
+        if run is None or number != self._number:
+            return None
+        return run.next(rank)
+
+
+class Run:
+    """A run of the stream, which advances while a reader asks."""
+
+    def __init__(self, operator: Operator, size: int, equal: bool) -> None:
+        self._running = Running(operator, ordered=False)
+        self._lock = threading.Lock()
+        self._equal = equal
+        self._queues: list[deque[Part]] = [deque() for _ in range(size)]
+        self._given = [0] * size
+        """The rows that each reader has, or has in its queue."""
+        self._kept: deque[Part] = deque()
+        """Rows with which all get the same number at the end."""
+        self._held: dict[int, Block] = {}
+        """The block of which each reader has rows: it counts until the reader asks again."""
+        self._is_done = False
+
+    def next(self, rank: int) -> Part | None:
+        """The next rows of a reader; None: there are no more."""
+        with self._lock:
+            if rank in self._held:
+                self._running.release(self._held.pop(rank))
+            while not self._queues[rank] and not self._is_done:
+                block = self._running.next()
+                if block is None:
+                    self._is_done = True
+                    self._level()
+                elif self._equal:
+                    # Such blocks no longer count: a reader that is ahead must not wait for one that is behind.
+                    self._share((block.value, 0, block.rows))
+                    self._running.release(block)
+                else:
+                    self._held[rank] = block
+                    return block.value, 0, block.rows
+            return self._queues[rank].popleft() if self._queues[rank] else None
+
+    def _share(self, part: Part) -> None:
+        """Give rows to the reader with the fewest, as long as what is kept then makes all equal."""
+        self._kept.append(part)
+        while True:
+            rank = min(range(len(self._given)), key=self._given.__getitem__)
+            first = self._kept[0]
+            rest = sum(rows for _, _, rows in self._kept) - first[2]
+            given = [count + first[2] * (other == rank) for other, count in enumerate(self._given)]
+            if sum(max(given) - count for count in given) > rest:
+                return
+            self._kept.popleft()
+            self._give(rank, first)
+            if not self._kept:
+                return
+
+    def _level(self) -> None:
+        """All rows are there: fill up those with fewer."""
+        if not self._equal:
+            return
+        total = sum(self._given) + sum(rows for _, _, rows in self._kept)
+        target = total // len(self._given)
+        for rank, count in enumerate(self._given):
+            missing = target - count
+            while missing > 0:
+                value, start, rows = self._kept.popleft()
+                self._give(rank, (value, start, min(rows, missing)))
+                if rows > missing:
+                    self._kept.appendleft((value, start + missing, rows - missing))
+                missing -= min(rows, missing)
+        self._kept.clear()
+
+    def _give(self, rank: int, part: Part) -> None:
+        self._queues[rank].append(part)
+        self._given[rank] += part[2]
+
+    def close(self) -> None:
+        """End it, though not all was read."""
+        self._running.stop()
+        with self._lock:
+            self._is_done = True
+            self._running.close()
+            self._held.clear()
+
+
+@published("mpi_runtime.data")
+class StreamSplitDataIterator(DataIterator):
+    """The part of one reader: see `Dataset.streaming_split`."""
+
+    def __init__(self, shares: Shares, rank: int, group: str = "") -> None:
+        """Reader `rank` of a shared data set."""
+        self._shares = shares
+        self._rank = rank
+        self._group = group
+
+    def world_size(self) -> int:
+        """The number of readers."""
+        return self._shares.size
+
+    def _tables(self, ordered: bool) -> Tables:
+        del ordered
+        stops = threading.Event()
+        return Tables(self._blocks(stops), stops.set)
+
+    def _blocks(self, stops: threading.Event) -> Iterator[pyarrow.Table]:
+        sharing = self._shares.sharing
+        number = mpi_runtime.get(sharing.begin.remote(self._group, self._rank, self._shares.size))
+        while not stops.is_set() and (part := mpi_runtime.get(sharing.next.remote(number, self._rank))) is not None:
+            value, start, rows = part
+            yield value_of(value).slice(start, rows)
+
+    def __repr__(self) -> str:
+        return f"<part {self._rank} of {self._shares.size} of a data set>"

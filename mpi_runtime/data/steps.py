@@ -1,0 +1,252 @@
+"""What a task does with its blocks: steps, one after the other, and what it says if one fails."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mpi_runtime.core import published
+from mpi_runtime.data import blocks
+from mpi_runtime.data.arrow import pa
+from mpi_runtime.errors import MpiRuntimeError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    Tables = Iterator[pyarrow.Table]
+
+BATCHES, ROWS, FLAT, FILTER, TABLES, WRITE = "batches", "rows", "flat", "filter", "tables", "write"
+"""What a function gets and returns: batches; a row for a row; rows for a row; whether a row stays; blocks; a block with
+its place in the order, and what is to be reported of its file."""
+
+
+@published("mpi_runtime.data")
+class BlockError(MpiRuntimeError):
+    """A function, a reader or a writer of a data set has failed. The message names the rows; the cause is its error."""
+
+
+class Step(Struct, frozen=True):
+    """A function, and how it is called."""
+
+    kind: str
+    name: str
+    function: Callable[..., object]
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] = {}
+    constructor_args: tuple[object, ...] = ()
+    constructor_kwargs: Mapping[str, object] = {}
+    batch_size: int | None = None
+    batch_format: str | None = None
+    zero_copy: bool = False
+    is_exact: bool = False
+    """Whether each table that it makes is a block, whatever its size."""
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is a class, of which each actor has one instance."""
+        return inspect.isclass(self.function)
+
+    def made(self) -> Step:
+        """The same step, with an instance in place of a class."""
+        if not self.is_class:
+            return self
+        from msgspec.structs import replace
+
+        return replace(self, function=self.function(*self.constructor_args, **self.constructor_kwargs))
+
+
+class Chain(Struct, frozen=True):
+    """The steps of a stage."""
+
+    steps: tuple[Step, ...]
+    block_bytes: int
+    """Blocks are cut when they are larger."""
+    catches: bool = False
+    """Whether a failure is reported as a value, since the stream can do without the block."""
+
+
+class Header(Struct, frozen=True):
+    """What a task gets beside its blocks."""
+
+    origins: tuple[str, ...]
+    """Where the rows of each block are from."""
+    key: tuple[int, ...]
+    cut: int = -1
+    """Rows to keep; -1: all."""
+
+
+class Meta(Struct, frozen=True):
+    """About a block. It follows the block in the stream of its task."""
+
+    rows: int
+    bytes: int
+    seconds: float
+    is_last: bool = False
+    error: str = ""
+
+
+class Where:
+    """Where a task is, for its message if it fails."""
+
+    def __init__(self, key: tuple[int, ...]) -> None:
+        self.key = key
+        self.origin = ""
+        self.step = ""
+        self.rows = ""
+
+    def __str__(self) -> str:
+        place = f" of {self.origin}" if self.origin else ""
+        return (f" at {self.rows}" if self.rows else "") + place
+
+
+class Piece:
+    """A part of a source, which a task reads: the blocks of a list or a file."""
+
+    def read(self, where: Where) -> Iterator[pyarrow.Table]:
+        """Yield its rows. `where.origin` says from where, for messages."""
+        raise NotImplementedError
+
+
+def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[object]:
+    """Yield each block that the steps make of the inputs, and after it its `Meta`."""
+    where = Where(header.key)
+    began = time.perf_counter()
+    try:
+        tables = _tables(header, inputs, where)
+        if header.cut >= 0:
+            tables = (table.slice(0, header.cut) for table in tables)
+        for step in chain.steps:
+            tables = _apply(step, tables, where, chain.block_bytes)
+        is_exact = bool(chain.steps) and chain.steps[-1].is_exact
+        for block, is_last in ((table, False) for table in tables) if is_exact else _shaped(tables, chain.block_bytes):
+            own = blocks.compact(block)
+            yield own
+            yield Meta(own.num_rows, max(1, own.nbytes), time.perf_counter() - began, is_last)
+            began = time.perf_counter()
+    except Exception as error:
+        name = where.step or "a reader"
+        text = f"{name} has failed{where}: {type(error).__name__}: {error}"
+        if not chain.catches:
+            raise BlockError(text) from error
+        yield None
+        yield Meta(0, 0, time.perf_counter() - began, True, text)
+
+
+def _tables(header: Header, inputs: Sequence[object], where: Where) -> Tables:
+    origins = header.origins or ("",) * len(inputs)
+    for origin, value in zip(origins, inputs, strict=True):
+        where.origin, where.step = origin, ""
+        if isinstance(value, Piece):
+            yield from value.read(where)
+        else:
+            yield value
+
+
+def _apply(step: Step, tables: Tables, where: Where, block_bytes: int) -> Tables:
+    match step.kind:
+        case "write":
+            return _written(step, tables, where, block_bytes)
+        case "batches":
+            return _batches(step, tables, where)
+        case "tables":
+            return _of_tables(step, tables, where)
+        case _:
+            return _rows(step, tables, where)
+
+
+def _of_tables(step: Step, tables: Tables, where: Where) -> Tables:
+    for table in tables:
+        where.step = step.name
+        yield step.function(table, *step.args, **step.kwargs)
+        where.step = ""
+
+
+def _written(step: Step, tables: Tables, where: Where, block_bytes: int) -> Tables:
+    for number, (table, _) in enumerate(_shaped(tables, block_bytes)):
+        where.step = step.name
+        if table.num_rows:
+            yield step.function(table, (*where.key, number))
+        where.step = ""
+
+
+def _batches(step: Step, tables: Tables, where: Where) -> Tables:
+    begin = 0
+    for table in blocks.rebatched(tables, step.batch_size):
+        where.step, where.rows = step.name, f"rows {begin} to {begin + table.num_rows - 1}"
+        batch = blocks.to_batch(table, step.batch_format, step.zero_copy)
+        made = step.function(batch, *step.args, **step.kwargs)
+        for one in made if isinstance(made, Iterator) else (made,):
+            yield blocks.of_batch(one, step.name)
+        begin += table.num_rows
+        where.step = where.rows = ""
+
+
+def _rows(step: Step, tables: Tables, where: Where) -> Tables:
+    begin = 0
+    for table in tables:
+        where.step = step.name
+        if step.kind == FILTER:
+            yield table.filter(pa.array(_kept(step, table, begin, where), pa.bool_()))
+        else:
+            yield from _in_parts(_new_rows(step, table, begin, where))
+        begin += table.num_rows
+        where.step = where.rows = ""
+
+
+def _kept(step: Step, table: pyarrow.Table, begin: int, where: Where) -> list[bool]:
+    kept = []
+    for number, row in enumerate(blocks.to_rows(table), begin):
+        where.rows = f"row {number}"
+        kept.append(bool(step.function(row, *step.args, **step.kwargs)))
+    return kept
+
+
+def _new_rows(step: Step, table: pyarrow.Table, begin: int, where: Where) -> Iterator[Mapping[str, object]]:
+    for number, row in enumerate(blocks.to_rows(table), begin):
+        where.rows = f"row {number}"
+        made = step.function(row, *step.args, **step.kwargs)
+        for one in made if step.kind == FLAT else (made,):  # type: ignore[attr-defined]
+            if not isinstance(one, Mapping):
+                wanted = "a list of dictionaries" if step.kind == FLAT else "a dictionary"
+                raise TypeError(f"{step.name} must return {wanted}, one for each row, not {type(one).__name__}")
+            yield one
+
+
+def _in_parts(rows: Iterable[Mapping[str, object]], size: int = 1024) -> Tables:
+    part: list[Mapping[str, object]] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == size:
+            yield blocks.of_rows(part)
+            part = []
+    if part:
+        yield blocks.of_rows(part)
+
+
+def _shaped(tables: Tables, most: int) -> Iterator[tuple[pyarrow.Table, bool]]:
+    """Yield blocks of about `most` bytes, and whether it is the last. A row is never cut."""
+    waiting: list[pyarrow.Table] = []
+    amount = count = 0
+    for table in tables:
+        if not table.num_rows:
+            waiting = waiting or [table]
+            continue
+        for part in _cut(table, most):
+            if amount and amount + part.nbytes > most:
+                yield blocks.joined(waiting), False
+                waiting, amount, count = [], 0, count + 1
+            waiting.append(part)
+            amount += part.nbytes
+    if waiting and (amount or not count):  # without any row it has the columns alone
+        yield blocks.joined(waiting), True
+
+
+def _cut(table: pyarrow.Table, most: int) -> Iterator[pyarrow.Table]:
+    parts = max(1, min(-(-table.nbytes // most), table.num_rows))
+    size = -(-table.num_rows // parts)
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)

@@ -1,0 +1,76 @@
+"""What Ray Data has and is not here, each with what to do instead."""
+
+from __future__ import annotations
+
+_ALL_ROWS = "it needs all rows at once, which is not here yet"
+_FRAME = "read the blocks with iter_batches(batch_format='pandas')"
+_OWN_STORAGE = "write files, and load them with the tools of that storage"
+
+OF_DATASET = {
+    "aggregate": "use sum(), min(), max(), mean() and std()",
+    "explain": "stats() shows the stages of a run",
+    "groupby": f"{_ALL_ROWS}: take the rows into pandas or polars if they fit, or group before writing",
+    "iter_tf_batches": "make tensors of iter_batches()",
+    "iter_jax_batches": "make arrays of iter_batches()",
+    "join": f"{_ALL_ROWS}: look rows up in map_batches(), with the smaller side in fn_constructor_args",
+    "mix": "use union()",
+    "num_blocks": "materialize() first: only then are the blocks known",
+    "random_sample": "filter(lambda row: random.random() < 0.1) draws rows",
+    "random_shuffle": f"{_ALL_ROWS}: iter_batches(local_shuffle_buffer_size=...) draws rows from a buffer",
+    "randomize_block_order": "shuffle the list of files before reading",
+    "size_bytes": "materialize() first: only then are the blocks known",
+    "sort": f"{_ALL_ROWS}: examples/external_sort.py shows how, and to_pandas().sort_values() if they fit",
+    "split": "use streaming_split(), which does not keep all blocks",
+    "split_at_indices": "use streaming_split()",
+    "split_proportionately": "use streaming_split()",
+    "summary": "use count(), min(), max(), mean() and std()",
+    "to_arrow_refs": "read the blocks with iter_batches(batch_size=None, batch_format='pyarrow')",
+    "to_dask": _FRAME,
+    "to_daft": _FRAME,
+    "to_mars": _FRAME,
+    "to_modin": _FRAME,
+    "to_numpy_refs": "read the blocks with iter_batches(batch_size=None)",
+    "to_pandas_refs": _FRAME,
+    "to_spark": _FRAME,
+    "to_tf": "make tensors of iter_batches()",
+    "to_torch": "use iter_torch_batches()",
+    "train_test_split": "filter() by a hash of a column, or read other files for the test",
+    "unique": f"{_ALL_ROWS}: collect a set in a loop over iter_batches()",
+    "with_column": "use add_column()",
+    "with_columns": "use add_column()",
+    "write_images": "save each image in map_batches()",
+    "write_webdataset": "write tar files in map_batches()",
+    "write_tfrecords": "write files in map_batches()",
+    **{f"write_{name}": _OWN_STORAGE for name in ("bigquery", "clickhouse", "delta", "iceberg", "kafka", "lance")},
+    **{f"write_{name}": _OWN_STORAGE for name in ("datasink", "mongo", "orc", "snowflake", "sql", "turbopuffer")},
+    "zip": f"{_ALL_ROWS}: put both into the same files, or look rows up in map_batches()",
+}
+_READ = "pass the names of files to from_items(), and read each in flat_map()"
+_PAGES = "pass queries, one for each part, to from_items(), and run each in flat_map()"
+OF_MODULE = {
+    **{f"read_{name}": _READ for name in ("audio", "avro", "datasource", "lerobot", "mcap", "orc", "tfrecords")},
+    **{f"read_{name}": _READ for name in ("videos", "webdataset", "zarr")},
+    **{f"read_{name}": _PAGES for name in ("clickhouse", "delta", "delta_sharing_tables", "hudi", "iceberg", "kafka")},
+    **{f"read_{name}": _PAGES for name in ("lance", "mongo", "snowflake", "sql", "unity_catalog", "bigquery")},
+    "from_huggingface": "from_arrow(dataset.data.table) has the rows of a data set of Hugging Face in memory",
+    "from_torch": "from_items(list(dataset)) has the items of a data set of torch",
+    "from_tf": "from_items(list(dataset.as_numpy_iterator())) has its items",
+    **{f"from_{name}": "convert it to tables of pyarrow, and use from_arrow()" for name in ("daft", "dask", "spark")},
+    **{f"from_{name}": "convert it to data frames, and use from_pandas()" for name in ("mars", "modin")},
+    **{f"from_{name}_refs": f"use from_{name}() with the values" for name in ("arrow", "numpy", "pandas")},
+    "Preprocessor": "fit with sum(), mean() and others, and transform in map_batches()",
+    "Datasource": "read in flat_map()",
+    "Datasink": "write in map_batches()",
+}
+
+
+def of_dataset(name: str) -> str:
+    """The message for a method that a data set does not have."""
+    if name in OF_DATASET:
+        return f"Dataset.{name}() is not here: {OF_DATASET[name]}"
+    return f"'Dataset' object has no attribute {name!r}"
+
+
+def of_module(name: str, otherwise: str) -> str:
+    """The message for a name that the room does not have; `otherwise`: of one that Ray does not have either."""
+    return f"mpi_runtime.data.{name} is not here: {OF_MODULE[name]}" if name in OF_MODULE else otherwise

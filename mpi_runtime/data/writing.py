@@ -1,0 +1,141 @@
+"""Writes blocks to files, one file for each, beside its place and renamed.
+
+The name of a file has a digest of the data set's definition, and the place of the block in it. So a program that is run
+again replaces its files, and another data set in the same directory keeps its own.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy
+
+from mpi_runtime.core import published
+from mpi_runtime.data import blocks
+from mpi_runtime.data.arrow import pa, pa_csv, pq
+from mpi_runtime.data.plan import PLAIN, Mapped, Needs, Operator, identity
+from mpi_runtime.data.progress import Stats
+from mpi_runtime.data.running import Running, blocks_of
+from mpi_runtime.data.steps import WRITE, Step
+from mpi_runtime.files.writing import beside
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    Save = Callable[[pyarrow.Table, str, Mapping[str, object]], None]
+
+
+@published("mpi_runtime.data")
+class SaveMode:
+    """What a write does with files that are in the directory already."""
+
+    APPEND = "append"
+    """Keep them, but for those of an earlier run of the same data set, which are replaced."""
+    OVERWRITE = "overwrite"
+    """Remove them."""
+    IGNORE = "ignore"
+    """Write nothing."""
+    ERROR = "error"
+    """Raise ValueError."""
+
+
+def parquet(table: pyarrow.Table, path: str, options: Mapping[str, object]) -> None:
+    """Write a file of Parquet."""
+    pq.write_table(table, path, **options)
+
+
+def csv(table: pyarrow.Table, path: str, options: Mapping[str, object]) -> None:
+    """Write a file of comma-separated values."""
+    write_options = options.get("write_options") or pa_csv.WriteOptions(**options)
+    pa_csv.write_csv(table, path, write_options)
+
+
+def json(table: pyarrow.Table, path: str, options: Mapping[str, object]) -> None:
+    """Write a file with an object of JSON in each line."""
+    kept = {"orient": "records", "lines": True, **options}
+    frame = blocks.to_batch(table, "pandas")
+    frame.to_json(path, **kept)  # type: ignore[attr-defined]
+
+
+def numpy_file(table: pyarrow.Table, path: str, options: Mapping[str, object]) -> None:
+    """Write a column as a file of numpy."""
+    column = str(options["column"])
+    batch = blocks.to_batch(table.select([column]), "numpy", zero_copy=True)
+    assert isinstance(batch, dict)
+    with open(path, "wb") as file:
+        numpy.save(file, batch[column])
+
+
+class Writer:
+    """Writes a block. It is a step of a task."""
+
+    def __init__(self, save: Save, folder: str, prefix: str, suffix: str, options: Mapping[str, object]) -> None:
+        self._save = save
+        self._folder = folder
+        self._prefix = prefix
+        self._suffix = suffix
+        self._options = options
+
+    def __call__(self, table: pyarrow.Table, place: tuple[int, ...]) -> pyarrow.Table:
+        """Write it, and report the file."""
+        name = f"{self._prefix}_{'_'.join(f'{number:06d}' for number in place)}.{self._suffix}"
+        with beside(os.path.join(self._folder, name)) as path:
+            self._save(table, path, self._options)
+        return pa.table({"path": [name], "rows": [table.num_rows]})
+
+
+def write(
+    operator: Operator,
+    note: Callable[[Stats], None],
+    save: Save,
+    path: str,
+    suffix: str,
+    options: Mapping[str, object],
+    mode: str,
+    concurrency: int | None,
+) -> None:
+    """Write all blocks into a directory."""
+    mode = str(getattr(mode, "value", mode)).lower()
+    if mode not in ("append", "overwrite", "ignore", "error"):
+        raise ValueError(f'mode must be "append", "overwrite", "ignore" or "error", not {mode!r}')
+    folder = os.path.abspath(os.path.expanduser(local(path)))
+    if mode in ("ignore", "error") and os.path.exists(folder):
+        if mode == "ignore":
+            return
+        raise ValueError(f'{folder} exists, and mode="error" writes only into a new directory')
+    if mode == "overwrite":
+        shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder, exist_ok=True)
+    prefix = hashlib.blake2b(repr((identity(operator), suffix)).encode(), digest_size=8).hexdigest()
+    step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options))
+    needs = Needs(concurrency=concurrency) if concurrency else PLAIN
+    written: set[str] = set()
+    for block in blocks_of(Running(Mapped(operator, step, needs), ordered=False, note=note)):
+        written.update(blocks.to_batch(_table(block.value), "numpy")["path"])  # type: ignore[index]
+    for old in glob.glob(os.path.join(glob.escape(folder), f"{prefix}_*")):
+        if os.path.basename(old) not in written:
+            os.unlink(old)
+
+
+def local(path: object) -> str:
+    """A path of this file system; ValueError: it is an address of another one."""
+    text = os.fspath(path)  # type: ignore[call-overload]
+    for scheme in ("local://", "file://"):
+        if text.startswith(scheme):
+            return str(text.removeprefix(scheme))
+    if "://" in text:
+        raise ValueError(
+            f"{text} is not a path: mount that storage, or copy the files to a directory that all hosts share"
+        )
+    return str(text)
+
+
+def _table(ref: object) -> pyarrow.Table:
+    from mpi_runtime.data.iterating import value_of
+
+    return value_of(ref)

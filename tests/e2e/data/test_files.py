@@ -1,0 +1,165 @@
+"""Files that are read and written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+pytest.importorskip("pyarrow")
+pandas = pytest.importorskip("pandas")
+image = pytest.importorskip("PIL.Image")
+import pyarrow  # noqa: E402
+from pyarrow import parquet  # noqa: E402
+
+from mpi_runtime import data  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("job")
+
+
+def numbers(folder: Path, count: int = 4, rows: int = 25) -> None:
+    for i in range(count):
+        table = pyarrow.table({"id": range(i * rows, (i + 1) * rows), "text": [f"row {n}" for n in range(rows)]})
+        parquet.write_table(table, folder / f"{i}.parquet", row_group_size=10)
+
+
+def ids(ds: data.Dataset, name: str = "id") -> list[Any]:
+    return sorted(row[name] for row in ds.take_all())
+
+
+def test_parquet(tmp_path: Path) -> None:
+    numbers(tmp_path)
+    ds = data.read_parquet(str(tmp_path))
+    assert ds.count() == 100
+    assert ds.input_files() == [str(tmp_path / f"{i}.parquet") for i in range(4)]
+    assert [row["id"] for row in ds.take_all()] == list(range(100))
+    assert ids(data.read_parquet(str(tmp_path / "[01].parquet"))) == list(range(50))
+    assert ids(data.read_parquet([str(tmp_path / "2.parquet"), tmp_path / "0.parquet"])) == [*range(25), *range(50, 75)]
+    assert data.read_parquet(str(tmp_path), columns=["text"]).columns() == ["text"]
+    even = data.read_parquet(str(tmp_path), filter=pyarrow.compute.field("id") < 7)
+    assert even.count() == 7
+    named = data.read_parquet(str(tmp_path), include_paths=True).take(1)[0]
+    assert named["path"] == str(tmp_path / "0.parquet")
+
+
+def test_a_large_file_is_read_by_several_tasks(tmp_path: Path) -> None:
+    table = pyarrow.table({"id": range(400_000), "text": ["x" * 20] * 400_000})
+    parquet.write_table(
+        table, tmp_path / "large.parquet", row_group_size=20_000, compression="none", use_dictionary=False
+    )
+    context = data.DataContext.get_current()
+    before, context.target_max_block_size = context.target_max_block_size, 1 << 20
+    try:
+        kept = data.read_parquet(str(tmp_path)).materialize()
+        assert "read_parquet  1 " not in kept.stats()
+        assert kept.num_blocks() > 4
+        assert max(block.bytes for block in kept._kept) < 3 << 20
+        assert kept.sum("id") == 399_999 * 200_000
+    finally:
+        context.target_max_block_size = before
+
+
+def test_directories_name_columns(tmp_path: Path) -> None:
+    for year in (2023, 2024):
+        (tmp_path / f"year={year}" / "kind=a").mkdir(parents=True)
+        numbers(tmp_path / f"year={year}" / "kind=a", count=1, rows=2)
+    (tmp_path / ".hidden.parquet").write_text("no")
+    rows = data.read_parquet(str(tmp_path)).take_all()
+    assert [(row["year"], row["kind"]) for row in rows] == [(2023, "a")] * 2 + [(2024, "a")] * 2
+    [*rows] = data.read_parquet(str(tmp_path / "year=2024")).take_all()
+    assert "year" not in rows[0]
+
+
+def test_texts_tables_and_objects(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,x\n2,y\n")
+    assert data.read_csv(str(tmp_path / "a.csv")).take_all() == [{"id": 1, "name": "x"}, {"id": 2, "name": "y"}]
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    (tmp_path / "b.json").write_text(json.dumps([{"id": 3}, {"id": 4}]))
+    assert ids(data.read_json(str(tmp_path))) == [1, 2, 3, 4]
+    with gzip.open(tmp_path / "c.txt.gz", "wt") as file:
+        file.write("one\n\ntwo\r\nthree")
+    lines = data.read_text(str(tmp_path / "c.txt.gz"))
+    assert [row["text"] for row in lines.take_all()] == ["one", "two", "three"]
+    assert data.read_text(str(tmp_path / "c.txt.gz"), drop_empty_lines=False).count() == 4
+    [row] = data.read_binary_files(str(tmp_path / "a.csv"), include_paths=True).take_all()
+    assert row == {"bytes": b"id,name\n1,x\n2,y\n", "path": str(tmp_path / "a.csv")}
+
+
+def test_arrays_and_images(tmp_path: Path) -> None:
+    numpy.save(tmp_path / "a.npy", numpy.arange(12).reshape(4, 3))
+    rows = data.read_numpy(str(tmp_path)).take_all()
+    assert [row["data"].tolist() for row in rows] == numpy.arange(12).reshape(4, 3).tolist()
+    for i in range(3):
+        image.fromarray(numpy.full((4 + i, 5, 3), i, "uint8")).save(tmp_path / f"{i}.png")
+    images = data.read_images(str(tmp_path))
+    assert [row["image"].shape for row in images.take_all()] == [(4, 5, 3), (5, 5, 3), (6, 5, 3)]
+    batch: Any = data.read_images(str(tmp_path), size=(8, 6), mode="L").take_batch()
+    assert batch["image"].shape == (3, 8, 6)
+
+
+def test_what_is_not_there_or_wrong_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no file"):
+        data.read_csv(str(tmp_path / "none.csv"))
+    with pytest.raises(FileNotFoundError, match=r"no files that end in \.csv"):
+        data.read_csv(str(tmp_path))
+    with pytest.raises(ValueError, match="mount that storage"):
+        data.read_parquet("s3://bucket/x")
+    numbers(tmp_path, count=2)
+    (tmp_path / "1.parquet").write_bytes(b"this is no parquet")
+    with pytest.raises(data.BlockError, match=r"a reader has failed of .*1\.parquet: ArrowInvalid"):
+        data.read_parquet(str(tmp_path)).take_all()
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "json"])
+def test_what_is_written_is_read_again(tmp_path: Path, form: str) -> None:
+    ds = data.range(100, override_num_blocks=4).map(lambda row: {"id": row["id"], "text": str(row["id"])})
+    getattr(ds, f"write_{form}")(str(tmp_path / "out"))
+    assert len(list((tmp_path / "out").iterdir())) == 4
+    back = getattr(data, f"read_{form}")(str(tmp_path / "out"))
+    assert ids(back) == list(range(100))
+    assert set(back.columns()) == {"id", "text"}
+
+
+def test_a_second_run_replaces_its_files_and_leaves_others(tmp_path: Path) -> None:
+    def write(count: int, blocks: int, add: int = 0) -> None:
+        ds = data.range(count, override_num_blocks=blocks).map(lambda row: {"id": row["id"] + add})
+        ds.write_parquet(str(tmp_path))
+
+    write(50, 5)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    write(50, 5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    write(50, 3)  # with fewer blocks, as on a smaller machine
+    assert ids(data.read_parquet(str(tmp_path))) == list(range(50))
+    data.from_items([{"id": 100}]).write_parquet(str(tmp_path))
+    data.from_items([{"id": 101}]).write_parquet(str(tmp_path))
+    assert ids(data.read_parquet(str(tmp_path))) == [*range(50), 100, 101]
+
+
+def test_the_parts_of_a_union_have_files_of_their_own(tmp_path: Path) -> None:
+    a = data.range(10, override_num_blocks=2)
+    a.union(a, data.from_items([{"id": 10}])).write_parquet(str(tmp_path))
+    assert ids(data.read_parquet(str(tmp_path))) == sorted([*range(10), *range(11)])
+
+
+def test_modes(tmp_path: Path) -> None:
+    data.range(3).write_csv(str(tmp_path / "out"))
+    data.range(5).write_csv(str(tmp_path / "out"), mode="ignore")
+    assert data.read_csv(str(tmp_path / "out")).count() == 3
+    with pytest.raises(ValueError, match="exists"):
+        data.range(5).write_csv(str(tmp_path / "out"), mode="error")
+    data.range(5).write_csv(str(tmp_path / "out"), mode=data.SaveMode.OVERWRITE)
+    assert data.read_csv(str(tmp_path / "out")).count() == 5
+
+
+def test_arrays_are_written(tmp_path: Path) -> None:
+    ds = data.range_tensor(4, shape=(2,), override_num_blocks=1)
+    ds.write_numpy(str(tmp_path / "arrays"), column="data")
+    [path] = (tmp_path / "arrays").iterdir()
+    assert numpy.load(path).tolist() == [[n, n] for n in range(4)]
+    ds.write_parquet(str(tmp_path / "tables"))
+    assert data.read_parquet(str(tmp_path / "tables")).take(4)[3]["data"].tolist() == [3, 3]
