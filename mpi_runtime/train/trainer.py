@@ -115,7 +115,7 @@ class DataParallelTrainer:
         resources = asks if self.scaling_config.elasticity_enabled else asks({})
         setattr(self, PREPARED, Prepared(loop, given, resources, type(self).__name__))  # so `Tuner` takes a trainer
 
-    def _shared(self, datasets: Mapping[str, Any]) -> dict[str, Any]:
+    def _shared(self, datasets: Mapping[str, object]) -> dict[str, object]:
         """Prepare data sets of `mpi_runtime.data` for their workers; others as they are."""
         size = self.scaling_config.num_workers
         if isinstance(size, tuple):

@@ -271,7 +271,9 @@ class WorkerRun(TrialRun):
         """The part of a data set."""
         if name not in self._datasets:
             raise KeyError(f"the trainer has no data set {name!r}: it has {sorted(self._datasets)}")
-        return cut(self._datasets[name], self.ranks.rank, self.ranks.size, str(self._member.place.gang))
+        own = gang_member.current
+        group = "" if own is None else str(own.place.gang)
+        return cut(self._datasets[name], self.ranks.rank, self.ranks.size, group)
 
     def _together(self, does: str, part: bytes) -> list[bytes]:
         """Meet all other workers, which must do the same, and return the parts of all."""

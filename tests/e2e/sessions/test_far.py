@@ -2,7 +2,8 @@
 
 The host is this one under another name. Programs see a copy of the session file, with another secret, so that they do
 not find the door of the session. `ssh` is a script that runs its command here, behind two processes that copy
-its streams, as a real one does. `tests/e2e/hosts/test_sessions.py` and `tests/slurm/test_far_sessions.py` have real hosts.
+its streams, as a real one does. `tests/e2e/hosts/test_sessions.py` and `tests/slurm/test_far_sessions.py` have real
+hosts.
 """
 
 from __future__ import annotations
