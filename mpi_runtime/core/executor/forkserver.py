@@ -29,6 +29,7 @@ import sys
 import time
 import traceback
 from collections.abc import Container, Sequence
+from types import ModuleType
 from typing import NamedTuple, NoReturn
 
 import msgspec
@@ -55,13 +56,11 @@ from mpi_runtime.core.host.process_tree import (
     adopt_orphans,
     children,
     continue_without_parent,
-    descendants,
     die_with_parent,
     has_variable,
     is_exiting,
     is_group,
     kill_group,
-    name_of,
     open_files,
 )
 from mpi_runtime.core.host.spawn import COSTLY, THREAD_VARIABLES, name_process, shadowed
@@ -78,8 +77,6 @@ LOOK_AGAIN_MS = 20
 """Milliseconds between two looks at the rest of a group. The end of adopted processes, which are most, is signalled."""
 DESCRIPTORS_MAX = 8
 """Descriptors of one request: those of an executor, two more of a member of a gang, and a file with a long request."""
-PROFILED_END_S, REPORT_S = 1.0, 60.0
-"""Seconds for executors under a profiler to end by themselves, and for the profiler to write its report then."""
 END_LIMIT_S = 5.0
 """How long to wait for killed processes, in seconds. Freeing much memory takes time, and one that hangs in a device
 driver never ends."""
@@ -139,7 +136,8 @@ class Forkserver:
             self._reap()
             if self._end.fileno() in ready:
                 alive = self._serve()
-        self._await_reports()
+        if self._profiled:
+            _profiled().await_reports(self._profiled, self._reap)
         deadline = time.monotonic() + END_LIMIT_S
         while (left := children() or list(self._executors)) and time.monotonic() < deadline:
             for pid in left:
@@ -150,15 +148,6 @@ class Forkserver:
         if self._scratch_lock >= 0:
             scratch.leave(self._setup.scratch, self._scratch_lock)
         self._close()
-
-    def _await_reports(self) -> None:
-        """Have profilers write their reports. Their executors end with the agent, unless they run user code."""
-        begin = time.monotonic()
-        while self._profiled and (waited_s := time.monotonic() - begin) < REPORT_S:
-            for pid in self._profiled if waited_s > PROFILED_END_S else ():
-                kill_profiled(pid)
-            self._reap()
-            time.sleep(1e-2)
 
     def _close(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -194,7 +183,7 @@ class Forkserver:
         else:
             for pid in [pid for pid, (number, _) in self._executors.items() if number == request.executor]:
                 if isinstance(request, Kill):
-                    if pid not in self._profiled or not kill_profiled(pid):
+                    if pid not in self._profiled or not _profiled().kill(pid):
                         kill_group(pid)
                 elif pid in self._profiled:
                     os.killpg(pid, CANCEL_SIGNAL)  # by default processes ignore it, and so does nsys
@@ -304,10 +293,8 @@ class Forkserver:
         be_named_and_listen()
         self._leave(parent)
         if NSIGHT in request.environment:
-            from mpi_runtime.core.executor import profiled  # not at the top: few jobs have it
-
             ours = (self._setup, request, descriptors, self._arena, self._drafts)
-            problem = problem or profiled.begin(*ours, problem, parent)
+            problem = problem or _profiled().begin(*ours, problem, parent)
         _seed_numpy()
         from mpi_runtime.core.executor import process_setup  # loaded already: see PRELOADED
 
@@ -391,6 +378,10 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
     os._exit(0)
 
 
+def _profiled() -> ModuleType:
+    return importlib.import_module("mpi_runtime.core.executor.profiled")  # not at the top: few jobs have it
+
+
 def be_named_and_listen() -> None:
     """Set the name and the signals of an executor."""
     name_process(EXECUTOR)
@@ -399,18 +390,6 @@ def be_named_and_listen() -> None:
     # job. A handler, not SIG_IGN: programs that a task starts have the default again.
     for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
         signal.signal(number, lambda *_: None)
-
-
-def kill_profiled(profiler: int) -> bool:
-    """Kill the executor that a profiler has started, and not the profiler, which writes its report then.
-
-    Return whether there was one.
-    """
-    found = [pid for pid in descendants(profiler) if name_of(pid) == EXECUTOR]
-    for pid in found:
-        with contextlib.suppress(OSError):  # it has just ended
-            os.kill(pid, signal.SIGKILL)
-    return bool(found)
 
 
 def _seed_numpy() -> None:

@@ -16,7 +16,8 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Container, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -25,6 +26,7 @@ from msgspec import Struct
 from mpi_runtime.core.executor import driver_mark
 from mpi_runtime.core.executor.fork_messages import Fork, Setup
 from mpi_runtime.core.executor.scratch import NSIGHT
+from mpi_runtime.core.host.process_tree import descendants, name_of
 from mpi_runtime.core.host.spawn import interpreter_options, shadowed
 from mpi_runtime.core.transport.messages import bytes_to_text
 
@@ -32,6 +34,8 @@ DIRECTORY = "nsight"
 """Reports are written below it, in the directory of the program."""
 _DEFAULT = {"t": "cuda,cudnn,cublas,nvtx", "o": "worker_process_%p", "stop-on-exit": "true"}
 """Ray's."""
+PROFILED_END_S, REPORT_S = 1.0, 60.0
+"""Seconds for executors under a profiler to end by themselves, and for the profiler to write its report then."""
 
 
 class Start(Struct):
@@ -111,6 +115,33 @@ def main(memory: int, at_start: Container[str]) -> NoReturn:
     process_setup.become(
         start.setup, start.request, start.descriptors, start.arena, start.drafts, hidden, at_start, start.problem
     )
+
+
+def await_reports(profilers: Collection[int], reap: Callable[[], None]) -> None:
+    """Have profilers write their reports. Their executors end with the agent, unless they run user code.
+
+    `reap` removes those that have ended.
+    """
+    begin = time.monotonic()
+    while profilers and (waited_s := time.monotonic() - begin) < REPORT_S:
+        for pid in profilers if waited_s > PROFILED_END_S else ():
+            kill(pid)
+        reap()
+        time.sleep(1e-2)
+
+
+def kill(profiler: int) -> bool:
+    """Kill the executor that a profiler has started, and not the profiler, which writes its report then.
+
+    Return whether there was one.
+    """
+    from mpi_runtime.core.executor import forkserver
+
+    found = [pid for pid in descendants(profiler) if name_of(pid) == forkserver.EXECUTOR]
+    for pid in found:
+        with contextlib.suppress(OSError):  # it has just ended
+            os.kill(pid, signal.SIGKILL)
+    return bool(found)
 
 
 def _end_with(forkserver: int) -> None:
