@@ -36,7 +36,7 @@ def is_possible(block: str) -> bool:
     return all(
         find_spec(name) or not re.search(rf"^(?:from|import) {name}\b|util\.{name}\b", block, re.MULTILINE)
         for name in LIBRARIES
-    )
+    ) and bool(find_spec("pyarrow") or "import data" not in block)
 
 
 def test_there_are_examples_on_each_page() -> None:
