@@ -98,6 +98,8 @@ class Keeper:
             self._begin_watch()
             while not self._ending.wait(self._pause_s()):
                 self._look()
+            # Before its file goes: until then `session logs -f` reads.
+            print(f"mpi-runtime session: the session {made.name!r} ends: {self._why}", file=sys.stderr, flush=True)
         except (TypeError, ValueError) as error:
             self._why = str(error)
             raise LaunchError(str(error)) from error
@@ -110,7 +112,6 @@ class Keeper:
             session_files.note_end(path, made, self._why or "it has failed, see its output")
             session_files.forget(path, made)
             driver.stop()
-        print(f"mpi-runtime session: the session {made.name!r} ends: {self._why}", file=sys.stderr, flush=True)
         return 0
 
     def _start(self) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mpi_runtime import config as configuration
-from mpi_runtime.actor import exit_actor
 from mpi_runtime.cli.run import python_command
 from mpi_runtime.errors import HeadDiedError, LaunchError, MpiRuntimeError
 from mpi_runtime.files import private, session_files
@@ -42,6 +41,8 @@ class Program:
     """A program on the host of the session: the class of an actor."""
 
     def __init__(self, command: list[str], address: str, output: str) -> None:
+        from mpi_runtime import get_runtime_context  # not at the top: other verbs start no job
+
         self._output = output
         env = {**configuration.environment(), configuration.ADDRESS: address}
         env[configuration.COMMAND_OF] = str(os.getpid())  # it ends with this process
@@ -50,14 +51,19 @@ class Program:
                 command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=env, start_new_session=True
             )
         self._is_read = threading.Event()
+        # Not a call of who has made it: that may be gone before the call begins.
+        own = get_runtime_context().current_actor
+        threading.Thread(target=self._live, args=(own,), daemon=True).start()
 
-    def live(self) -> None:
-        """Return when the end of the program was read. If nobody reads it, end this actor."""
+    def _live(self, own: ActorHandle) -> None:
+        """End this actor after the program, if nobody reads the end."""
+        from mpi_runtime import kill  # not at the top, as above
+
         code = self._process.wait()
         if not self._is_read.wait(UNREAD_S):
             with open(self._output, "a") as file:
                 print(f"mpi-runtime session run: the program has ended with {code}", file=file)
-            exit_actor()
+            kill(own)
 
     def read(self, begin: int) -> tuple[bytes, int | None]:
         """Return the output from this byte on, and the exit code; None: it runs. Waits a while for either."""
@@ -111,14 +117,7 @@ def run(words: Sequence[str]) -> int:
     options, program = run_parser().parse_args(words[:1]), list(words[1:])
     command = python_command(program)
     path, found = chosen(options.name)
-    from mpi_runtime import (
-        get,
-        get_runtime_context,
-        init,
-        kill,
-        remote,
-        shutdown,
-    )  # not at the top: other verbs start no job
+    from mpi_runtime import get_runtime_context, init, kill, remote, shutdown  # not at the top: others start no job
     from mpi_runtime.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     output = path.with_name(f"{found.name}.run-{os.urandom(4).hex()}.out")
@@ -131,10 +130,8 @@ def run(words: Sequence[str]) -> int:
         options_of_actor = {"num_cpus": 0, "lifetime": "detached", "name": output.name, "max_concurrency": 8}
         actor = remote(Program).options(**options_of_actor, scheduling_strategy=here)
         started = actor.remote(command, f"session:{found.name}", str(output))
-        living = started.live.remote()
         print(f"mpi-runtime session run: the output is also in {output}", file=sys.stderr, flush=True)
         code = _follow(started)
-        get(living)
         kill(started)
         return code
     except HeadDiedError as error:
@@ -161,7 +158,7 @@ def _follow(program: ActorHandle) -> int:
             program.signal.remote(signal.SIGINT)
             continue
         if code is not None and not data:
-            program.was_read.remote()
+            get(program.was_read.remote())
             return 128 - code if code < 0 else int(code)
 
 
