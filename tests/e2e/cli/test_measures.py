@@ -10,6 +10,7 @@ from mpi_runtime.core.head import inspecting
 from mpi_runtime.show import metrics
 from tests import helpers
 from tests.fake_nvml.machines import h100x8, shown, shown_on_hosts, v100_pairs
+from tests.fake_sys import trees
 from tests.hosts.lab import Lab
 
 JOB = """
@@ -78,6 +79,38 @@ def test_a_host_with_gpus(tmp_path: Path, ranks: int | None) -> None:
         gate.touch()
         program.finish().expect(0)
         assert not job.sample(), "it has ended, and has been watched to its end"
+
+
+@pytest.mark.parametrize("key", ["amd", "intel"])
+def test_the_live_page_has_gpus_of_other_vendors(key: str, tmp_path: Path) -> None:
+    """AMD's driver shows their use and memory; Intel's neither, and only the temperature."""
+    gate, tree = tmp_path / "gate", trees.mi210() if key == "amd" else trees.max1100()
+    with helpers.start_program(JOB, str(gate), env=trees.shown(tmp_path / "machine", tree)) as program:
+        program.wait_for_line("up")
+        (pid,) = [one for one in inspecting.jobs() if one in program.processes()]
+        job = Watching(pid)
+
+        def look() -> bool:
+            job.sample()
+            return any(found.gpus for found in job.facts.measured.values())
+
+        helpers.wait_until(look, 60, "the measures")
+        (found,) = job.facts.measured.values()
+        assert [gpu.fault for gpu in found.gpus] == [""] * 4
+        blocks = {one["id"]: one for one in job.document()["blocks"]}
+        (row,) = blocks["nodes"]["rows"]
+        shown_now = dict(zip([one["t"] for one in blocks["nodes"]["columns"]], row[1:], strict=True))
+        assert shown_now["GPUs given"][:2] == [0, 4]
+        assert shown_now["hottest GPU"] == {"amd": "41 °C", "intel": "52 °C"}[key]
+        gpus = next(one for one in job.detail("nodes", row[0]) if one.get("id") == "gpus")
+        titles = [one["t"] for one in gpus["columns"]]
+        rows = [dict(zip(titles, one[1:], strict=True)) for one in gpus["rows"]]
+        assert len(rows) == 4
+        assert [(one["use"] or [0, 0, ""])[2] for one in rows] == [{"amd": "37 %", "intel": ""}[key]] * 4
+        assert [bool(one["memory"]) for one in rows] == [key == "amd"] * 4
+        gate.touch()
+        program.finish().expect(0)
+        assert not job.sample(), "it has ended"
 
 
 def _helpers(program: helpers.Program) -> list[int]:
