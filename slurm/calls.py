@@ -185,7 +185,7 @@ def read_job(place: Path) -> BatchJob | None:
 
 
 def write_outcome(place: Path, number: int, outcome: Outcome) -> None:
-    """Write what came of a call. What cannot be serialised becomes an error that says so."""
+    """Write what came of a call. What cannot be serialised becomes an error that states it."""
     try:
         text = cloudpickle.dumps(outcome)
     except Exception as error:

@@ -45,6 +45,7 @@ def document(facts: Facts) -> Document:
     if facts.is_over:
         blocks += sections.use_over_time(facts, ran)
     blocks += [
+        *sections.drivers(facts),
         node_sections.nodes(facts),
         *sections.actors(facts),
         *sections.store(facts),

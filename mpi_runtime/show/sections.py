@@ -128,6 +128,27 @@ def timeline(facts: Facts, ran: list[Ran]) -> Block:
     return block
 
 
+def drivers(facts: Facts) -> list[Block]:
+    """The programs that use a session, if it is one."""
+    rows: list[list[Any]] = []
+    for one in facts.glance.drivers:
+        row: list[Any] = [
+            str(one.driver),
+            one.program,
+            str(one.driver),
+            one.state,
+            one.pid,
+            moment(one.joined_ms / 1e3),
+        ]
+        rows.append([*row, one.open_calls, one.running_calls, one.actors + one.detached_actors, one.groups])
+    if not rows:
+        return []
+    columns: list[Column] = [("program", "mono", {"w": 1}), ("driver", "text"), ("state", "pill"), ("pid", "text")]
+    columns += [("connected", "text"), ("calls", "count"), ("running", "count"), ("actors", "count")]
+    columns.append(("groups", "count"))
+    return [table("drivers", "Programs", columns, rows, count=facts.glance.drivers_in_all, sort=2, open=True)]
+
+
 def actors(facts: Facts) -> list[Block]:
     """The actors, if there are any."""
     rows, ids = [], short_ids(one.actor_id for one in facts.actors.rows)

@@ -191,7 +191,8 @@ def rows(header: str) -> set[str]:
         ("option of methods", options.METHOD_OPTIONS),
         (
             "variable",
-            {text for text in vars(config).values() if str(text).startswith("MPI_RUNTIME_")} - NOT_SET_BY_USERS,
+            {text for text in vars(config).values() if str(text).startswith("MPI_RUNTIME_")} - NOT_SET_BY_USERS
+            | {config.RAY_LOGGING},
         ),
     ],
 )

@@ -16,6 +16,7 @@
 - `waiting.py`: `get`, `wait`, and the next item of a generator
 - `stalls.py`: log lines about a wait without progress
 - `store.py`: writes values into messages or the arena, and reads them
+- `far_arena.py`: the same memory, for a driver on another host: in parts, through its line
 - `spare_extents.py`: extents granted ahead of use, so that writes of one size skip the request
 - `questions.py`: questions to the scheduler and to the agent, with their answers
 - `generators.py`: generators of references to items

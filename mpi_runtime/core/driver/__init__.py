@@ -2,7 +2,8 @@
 
 - `session.py`: starts and ends the processes of a job; turns other ranks into workers
 - `head_handle.py`: starts the head process, watches it, ends it
-- `near.py`: finds a session, and connects to it as one of its drivers
+- `addresses.py`: finds a session by its address
+- `near.py`: connects to a session as one of its drivers
 - `far.py`: reaches a session on another host
 - `own_session.py`: `init(nodes=...)`: a session in a batch job that ends with the program
 - `session_jobs.py`: sessions in batch jobs: submits them, waits for them, ends them

@@ -1,7 +1,7 @@
-"""Connecting to a session: finds it by its address, and makes this program one of its drivers.
+"""Connecting to a session: makes this program one of its drivers.
 
-A session is near if its door is on this host, in the network namespace of this program. The memory for values is
-shared then: the head sends its descriptor. One on another host is reached by ssh or srun (`far.py`).
+On the host of the session the memory for values is shared: the head sends its descriptor. One on another host is
+reached by ssh or srun (`far.py`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,20 +22,18 @@ from mpi_runtime.core.client import current
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.connection import SHUT_DOWN
 from mpi_runtime.core.client.scope import Inherited, Scope
-from mpi_runtime.core.driver.head_handle import END_LIMIT_S, is_beside_mpi, working_directory
+from mpi_runtime.core.driver.addresses import Found
+from mpi_runtime.core.driver.head_handle import END_LIMIT_S, working_directory
 from mpi_runtime.core.executor.driver_mark import Home, mark
-from mpi_runtime.core.head import inspecting
-from mpi_runtime.core.host.launch import detect
 from mpi_runtime.core.host.spawn import COSTLY, PRELOADED_IF_USED
 from mpi_runtime.core.objects.arena import ClientArena
 from mpi_runtime.core.transport.channel import SOCKET_BYTES
-from mpi_runtime.core.transport.hello import LENGTH_BYTES, Hello, address_of, ways
+from mpi_runtime.core.transport.hello import LENGTH_BYTES, Hello, ways
 from mpi_runtime.core.transport.messages import Shutdown, Welcome, text_to_bytes
 from mpi_runtime.core.transport.start import read_welcome
-from mpi_runtime.errors import HeadDiedError, LaunchError, SessionEndedError
+from mpi_runtime.errors import HeadDiedError, SessionEndedError
 from mpi_runtime.files import session_files
 from mpi_runtime.scheduler.protocol.events import Released
-from mpi_runtime.show import log
 
 if TYPE_CHECKING:
     from mpi_runtime.core.client.far_arena import FarArena
@@ -49,21 +46,6 @@ OF_CONNECTION = (
 TRACES_S = 3.0
 """Seconds until a session that has ended is seen to have, after the end of a connection."""
 LOOK_S = 0.05
-_START = "start one with `mpi-runtime session start`"
-
-
-class Found(NamedTuple):
-    """A session, and a connection to its door."""
-
-    path: Path
-    session: session_files.Session
-    end: socket.socket | None
-    """None: the session is on another host, and was not dialled."""
-
-    def close(self) -> None:
-        """Do not connect."""
-        if self.end is not None:
-            self.end.close()
 
 
 def check_arguments(arguments: Mapping[str, object]) -> None:
@@ -84,146 +66,6 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
             f"A program that connects to a session has no journal, and the variable {configuration.JOURNAL} names one: "
             "unset it."
         )
-
-
-def find(address: str, variable: str = "") -> Found | None:
-    """Return the session at an address, with a connection to its door; None: this program starts a job of its own.
-
-    `variable`: the one that has the address; empty: it is an argument of `init()`.
-
-    Raises:
-        ValueError: this is not an address.
-        ConnectionError: there is no such session, or several. The message lists them.
-        LaunchError: this program cannot be a driver of a session.
-    """
-    if address == "local":
-        return None
-    if not configuration.is_own_address(address):
-        if variable == configuration.RAY_ADDRESS:
-            text = f"the variable {variable} is {address!r}, a cluster of Ray: ignored, since this is not Ray"
-            log.say(log.line(log.WARNING, log.START, text), quiet=False)
-            return None
-        raise ValueError(
-            f"{variable or 'init(address)'} is {address!r}; it may be 'auto', 'local', or 'session:NAME' for a session "
-            "that `mpi-runtime session start` has started. A job of several ranks: `mpirun -n N python app.py`."
-        )
-    if current.aside() is not None:
-        raise LaunchError(f"{address!r}: calls with own_scheduler=True bring their own job, and connect to no other.")
-    if is_beside_mpi():
-        raise LaunchError(
-            f"{address!r}: this program has started MPI itself, and cannot connect to a session. Connect in another "
-            "process."
-        )
-    if address == "auto":
-        return _only()
-    if address.startswith("slurm:"):
-        return _named(_of_job(address))
-    return _named(address.removeprefix("session:"))
-
-
-def _of_job(address: str) -> str:
-    """Return the name of the session in the batch job of an address."""
-    known = session_files.all_of()
-    for _, session in known:
-        if session.job == address.removeprefix("slurm:"):
-            return session.name
-    raise ConnectionError(f"init({address!r}): no session of this user is in this job; {_START}.{_elsewhere(known)}")
-
-
-def _only() -> Found | None:
-    """Return the only session of this user on this host."""
-    known = session_files.all_of()
-    found = [one for path, session in known if (one := _reached(path, session)) is not None]
-    if len(found) == 1:
-        return found[0]
-    for one in found:
-        one.close()
-    if not found:
-        found = [Found(path, session, None) for path, session in known if _is_far(path, session)]
-        if len(found) == 1 and detect(configuration.environment()).size == 1:
-            return found[0]
-    if found:
-        names = "".join(f"\n  init('session:{one.session.name}')  {_in_words(one.session)}" for one in found)
-        here = "" if found[0].end is None else " on this host"
-        raise ConnectionError(f"init('auto'): {len(found)} sessions of this user run{here}; name one:{names}")
-    if detect(configuration.environment()).size != 1:
-        return None  # the launcher has started ranks for this program, which are its cluster
-    raise ConnectionError(f"init('auto'): no session of this user runs on this host; {_START}.{_elsewhere(known)}")
-
-
-def _named(name: str) -> Found:
-    try:
-        known = session_files.all_of(name)
-    except LaunchError as error:
-        raise ValueError(f"init('session:{name}'): {error}") from None
-    found = [one for path, session in known if (one := _reached(path, session)) is not None]
-    for one in found[1:]:
-        one.close()
-    if not found:
-        found = [Found(path, session, None) for path, session in known if _is_far(path, session)]
-    if found:
-        return found[0]
-    where = f"init('session:{name}'): "
-    if not known:
-        others = session_files.all_of()
-        raise ConnectionError(f"{where}there is no session of this name; {_START} --name {name}.{_elsewhere(others)}")
-    raise ConnectionError(f"{where}{'; '.join(_why_not(path, session) for path, session in known)}.")
-
-
-def _is_far(path: Path, session: session_files.Session) -> bool:
-    """Whether a session is to be dialled."""
-    is_elsewhere = session.is_open and session.host != os.uname().nodename
-    return is_elsewhere and not (session.job and _why_not_in_job(path, session))
-
-
-def _reached(path: Path, session: session_files.Session) -> Found | None:
-    if not session.is_open:
-        return None
-    try:
-        return Found(path, session, inspecting.reached(address_of(session.secret)))
-    except TimeoutError:
-        raise ConnectionError(
-            f"the session {session.name!r} does not answer: its head is very busy, or stopped"
-        ) from None
-    except OSError:
-        return None
-
-
-def _why_not(path: Path, session: session_files.Session) -> str:
-    """Return why a session with a file cannot be reached, and what to do."""
-    here = os.uname().nodename
-    if session.job and (why := _why_not_in_job(path, session)):
-        return why
-    if session_files.is_dead(session):
-        return f"the session was killed; `mpi-runtime session start --name {session.name}` starts it again"
-    if not session.is_open:
-        return f"the session is still starting: {session_files.LOG_WORDS.format(session.name)}"
-    if session.host != here:
-        return f"the session runs on {session.host}, and this program on {here}: init('session:{session.name}')"
-    return "the session has no door here: it runs in another container or network namespace of this host"
-
-
-def _why_not_in_job(path: Path, session: session_files.Session) -> str:
-    """Return why a session cannot be reached if its batch job has not begun, or has ended; else nothing."""
-    from mpi_runtime.core.driver import session_jobs  # not at the top: others need no batch system
-
-    job = session_jobs.status(path, session)
-    if job is not None and not job.has_ended and not session.is_open:
-        return f"the session has not started. {str(job).splitlines()[0]}"
-    if (job is not None and job.has_ended) or session_jobs.is_dead(path, session):
-        why = str(job).splitlines()[0] if job is not None else f"its batch job {session.job} has ended"
-        return f"the session has ended: {why}"
-    return ""
-
-
-def _elsewhere(known: list[tuple[Path, session_files.Session]]) -> str:
-    lines = [f"\n  {session.name}: {_why_not(path, session)}" for path, session in known]
-    return " There are files of:" + "".join(lines) if lines else ""
-
-
-def _in_words(session: session_files.Session) -> str:
-    where = f"on {session.host}, " if session.host != os.uname().nodename else ""
-    return f"{where}since {time.strftime('%d %b %H:%M', time.localtime(session.begun_s))}, pid {session.pid}"
 
 
 class Connection:

@@ -234,9 +234,9 @@ def _in_own_session(config: Config, batch: Mapping[str, object], arguments: Mapp
 def _connected(config: Config, address: str, variable: str, arguments: Mapping[str, object]) -> Connection | None:
     """Connect to the session at an address; None: this program starts a job of its own."""
     global _session
-    from mpi_runtime.core.driver import near  # not at the top: most programs start their own job
+    from mpi_runtime.core.driver import addresses, near  # not at the top: most programs start their own job
 
-    found = near.find(address, variable)
+    found = addresses.find(address, variable)
     if found is None:
         return None
     try:

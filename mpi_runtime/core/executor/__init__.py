@@ -7,6 +7,7 @@
 - `forkserver.py`: the forkserver: forks executors, reaps them, kills what they leave
 - `fork_messages.py`: messages between an agent and its forkserver
 - `process_setup.py`: from a forked process to an executor: environment, CPUs, modules, client
+- `profiled.py`: executors under `nsys profile`
 - `setup_hooks.py`: functions that a process calls before its first call
 - `multiprocessing_pickles.py`: `multiprocessing` in a task pickles functions of the program by value
 - `executor.py`: the executor: claims calls and runs user code

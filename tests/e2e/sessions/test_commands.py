@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.cli.watching import Watching
+from mpi_runtime.core.head import inspecting
 from tests.e2e.sessions.started import command, content, driver, said, session
 from tests.helpers import wait_until
 
@@ -73,3 +75,24 @@ def test_a_journal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MPI_RUNTIME_JOURNAL", str(tmp_path / "journal"))
     assert "a session has no journal" in said(tmp_path, "start", "--name", "s").expect(2).stderr
     assert content(tmp_path) is None
+
+
+def test_the_live_page_shows_the_programs_that_use_it(tmp_path: Path) -> None:
+    with (
+        session(tmp_path, "--num-cpus", "1") as started,
+        driver(tmp_path, "print('up', flush=True); input()") as program,
+    ):
+        program.wait_for_line("up")
+        (pid,) = [one for one in inspecting.jobs() if one in started.processes()]
+        job = Watching(pid)
+        assert job.sample()
+        (block,) = [one for one in job.document()["blocks"] if one.get("id") == "drivers"]
+        (row,) = block["rows"]
+        named = dict(zip([one["t"] for one in block["columns"]], row[1:], strict=True))
+        assert (named["program"], named["state"], named["pid"]) == ("app.py", "CONNECTED", program.pid)
+        program.write("\n")
+        program.finish().expect(0)
+        wait_until(lambda: job.sample() and not job.facts.glance.drivers, what="its end")
+        assert "drivers" not in [one.get("id") for one in job.document()["blocks"]]
+        said(tmp_path, "stop", "s").expect(0)
+        wait_until(lambda: not job.sample(), what="the end of the job")
