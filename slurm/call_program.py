@@ -5,11 +5,14 @@ It makes the calls of its task that have no result yet: a job that starts again 
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from mpi_runtime.slurm import calls, walltime
 from mpi_runtime.slurm.calls import DelayedSubmission, JobError, Outcome, Submission
 from mpi_runtime.slurm.commands import SlurmError
+
+Checkpoint = Callable[..., DelayedSubmission | None]
 
 
 class _Current:
@@ -23,12 +26,13 @@ class _Current:
     def save(self) -> None:
         """Let the call write its checkpoint, and queue the job again."""
         call, number = self.call, self.number
-        if call is None or not hasattr(call.fn, "checkpoint"):
+        checkpoint: Checkpoint | None = getattr(call.fn, "checkpoint", None) if call is not None else None
+        if call is None or checkpoint is None:
             return
         if call.requeues >= self._submission.max_requeues:
             print(f"mpi-runtime: the call has continued {call.requeues} times, its max_requeues", file=sys.stderr)
             return
-        following = call.fn.checkpoint(*call.args, **call.kwargs)
+        following = checkpoint(*call.args, **call.kwargs)
         if following is None:
             following = call
         following.requeues = call.requeues + 1

@@ -24,7 +24,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import cloudpickle
+import cloudpickle  # pyright: ignore[reportMissingTypeStubs]
 
 SUBMISSION, CALLS, JOB = "submission.json", "calls.pickle", "job.json"
 PYTHON = ".".join(platform.python_version_tuple()[:2])
@@ -131,9 +131,13 @@ def write(place: Path, calls: Sequence[DelayedSubmission], **common: Any) -> Sub
 
 def _dumped(call: DelayedSubmission) -> bytes:
     try:
-        text: bytes = cloudpickle.dumps(call)
+        return _dumps(call)
     except Exception as error:
         raise TypeError(f"a call of {call.name} cannot be serialised for a job: {error}") from error
+
+
+def _dumps(value: object) -> bytes:
+    text: bytes = cloudpickle.dumps(value)  # pyright: ignore[reportUnknownMemberType]
     return text
 
 
@@ -168,7 +172,7 @@ def read_call(place: Path, submission: Submission, number: int) -> DelayedSubmis
 
 def write_continued(place: Path, number: int, call: DelayedSubmission) -> None:
     """Write a call as it continues after its checkpoint."""
-    _replace(_continued(place, number), cloudpickle.dumps(call))
+    _replace(_continued(place, number), _dumps(call))
 
 
 def write_job(place: Path, job: BatchJob) -> None:
@@ -187,11 +191,11 @@ def read_job(place: Path) -> BatchJob | None:
 def write_outcome(place: Path, number: int, outcome: Outcome) -> None:
     """Write what came of a call. What cannot be serialised becomes an error that states it."""
     try:
-        text = cloudpickle.dumps(outcome)
+        text = _dumps(outcome)
     except Exception as error:
         lost = outcome.error if outcome.error is not None else outcome.value
         found = JobError(f"a {type(lost).__name__} from the call cannot be serialised: {error}\n{outcome.trace}")
-        text = cloudpickle.dumps(Outcome(None, found))
+        text = _dumps(Outcome(None, found))
     _replace(result(place, number), text)
 
 

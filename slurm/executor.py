@@ -5,12 +5,12 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mpi_runtime.slurm import calls, jobs
 from mpi_runtime.slurm.calls import DelayedSubmission
@@ -51,7 +51,7 @@ class Executor(futures.Executor):
     def __init__(self, folder: str | Path, *, profile: str | None = None, **options: Any) -> None:
         self.folder = Path(folder).absolute()
         self._profile = profile
-        self._parameters = _Parameters()
+        self._parameters: _Parameters = _Parameters()
         self._options: dict[str, Any] = {}
         self._batch: list[tuple[DelayedSubmission, Job[Any]]] | None = None
         self._watch = _Watch()
@@ -71,7 +71,7 @@ class Executor(futures.Executor):
         Raises:
             ValueError, TypeError: an option does not exist, or a value is not allowed.
         """
-        own = {name: options.pop(name) for name in _Parameters.names() & options.keys()}
+        own: dict[str, Any] = {name: options.pop(name) for name in _Parameters.names() & options.keys()}
         if "array" in options:
             raise ValueError("array cannot be stated: calls of map_array() and batch() are tasks of an array")
         merged = {**self._options, **options}
@@ -117,7 +117,7 @@ class Executor(futures.Executor):
         return (job.result(None if end_s is None else end_s - time.monotonic()) for job in found)
 
     @contextmanager
-    def batch(self) -> Iterator[None]:
+    def batch(self) -> Generator[None]:
         """Calls that are submitted in this context are tasks of arrays, submitted at its end; none if it raises."""
         self._check_open()
         if self._batch is not None:
@@ -200,7 +200,8 @@ class _Parameters:
             is_right = isinstance(value, int) and not isinstance(value, bool) and value >= least
             if not is_right and not (name == "array_parallelism" and value is None):
                 raise ValueError(f"{name} must be a whole number, {least} or more, not {value!r}")
-        if not isinstance(self.checkpoint_s, (int, float)) or not 0 <= self.checkpoint_s < math.inf:
+        stated = cast(object, self.checkpoint_s)  # a caller may state anything
+        if not isinstance(stated, (int, float)) or not 0 <= stated < math.inf:
             raise ValueError(f"checkpoint_s must be a finite number of seconds, 0 or more, not {self.checkpoint_s!r}")
 
     @classmethod

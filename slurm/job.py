@@ -25,7 +25,7 @@ _RESULT = re.compile(r"result-(\d+)\.pickle")
 class Job(futures.Future[T]):
     """The future of a call that a job of the batch system makes. `Executor(folder).jobs()` finds it again."""
 
-    _submitted: "Submitted | None" = None
+    submitted: "Submitted | None" = None
     """None: `Executor.batch` has not submitted it yet."""
     number: int = 0
     """The number of the call in its submission."""
@@ -33,12 +33,12 @@ class Job(futures.Future[T]):
     @property
     def folder(self) -> Path | None:
         """The directory with the calls of the submission, their results and output; None: it is not submitted yet."""
-        return self._submitted.place if self._submitted is not None else None
+        return self.submitted.place if self.submitted is not None else None
 
     @property
     def job_id(self) -> str:
         """The id of the job, or of the task of an array, in the batch system; empty if it is not known."""
-        return self._submitted.id_of(self.number) if self._submitted is not None else ""
+        return self.submitted.id_of(self.number) if self.submitted is not None else ""
 
     @property
     def state(self) -> str:
@@ -48,11 +48,11 @@ class Job(futures.Future[T]):
 
     def status(self) -> Status | None:
         """Return the status of the job; None: the batch system does not know it, or does not answer."""
-        return self._submitted.status(self.number) if self._submitted is not None else None
+        return self.submitted.status(self.number) if self.submitted is not None else None
 
     def stdout(self) -> str:
         """Return what the job has written so far, standard error included. Calls of the same job share it."""
-        return self._submitted.output(self.number) if self._submitted is not None else ""
+        return self.submitted.output(self.number) if self.submitted is not None else ""
 
     def cancel(self) -> bool:
         """Cancel the call and its job, even while it runs. False: it has ended, or its job makes other calls too.
@@ -60,7 +60,7 @@ class Job(futures.Future[T]):
         Raises:
             SlurmError: the batch system does not answer.
         """
-        own = self._submitted
+        own = self.submitted
         if self.done() or (own is not None and own.submission.calls_per_job > 1):
             return self.cancelled()
         if own is not None and own.job is not None:
@@ -101,7 +101,7 @@ class Submitted:
         self._ended: dict[int, tuple[float, Status | None]] = {}
         """Tasks that were seen to have ended: since when, by the monotonic clock, and their status."""
         for number, one in self.open.items():
-            one._submitted, one.number = self, number
+            one.submitted, one.number = self, number
 
     def id_of(self, number: int) -> str:
         """The id of the job that makes a call."""
