@@ -290,8 +290,8 @@ class Forkserver:
 
         `problem`: see `become`. `parent`: see `_leave`.
         """
-        be_named_and_listen()
         self._leave(parent)
+        be_named_and_listen()
         if NSIGHT in request.environment:
             ours = (self._setup, request, descriptors, self._arena, self._drafts)
             problem = problem or _profiled().begin(*ours, problem, parent)
