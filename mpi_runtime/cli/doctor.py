@@ -58,7 +58,7 @@ LIMITS = {
 """Limits of a process that a problem report names."""
 SETTINGS = ("MPI_RUNTIME_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "MPICH_", "MPIR_CVAR_", "UCX_", "FI_")
 """Prefixes of the variables that a problem report shows."""
-_OF_DEVELOPERS = r"extra == .(dev|docs|as-ray|tune-tests|torch-tests|rl-tests)\b"
+_OF_DEVELOPERS = r"extra == .(dev|docs|as-ray|[a-z]+-tests)\b"
 
 
 def doctor(words: Sequence[str]) -> int:

@@ -269,3 +269,120 @@ def numbers_of_workers():
     config = ScalingConfig(num_workers=(1, 3))
     print(config.num_workers, config.min_workers, config.max_workers, config.elasticity_enabled)
     print(config.total_resources)
+
+
+def training_with_as_many_workers_as_fit():
+    """Page "Elastic training": it runs with the most workers that there is room for."""
+    report = _reporter()
+    for least, most in ((1, 2), (2, 3)):
+        with tempfile.TemporaryDirectory() as folder:
+            result = DataParallelTrainer(
+                lambda: report({"size": ray.train.get_context().get_world_size()}),
+                scaling_config=ScalingConfig(num_workers=(least, most)),
+                run_config=RunConfig(storage_path=folder),
+            ).fit()
+            print(result.metrics)
+
+
+def settings_of_tune_in_a_training():
+    """What is Tune's alone.
+
+    Differs: here programs with it run, so one program can run with several versions of Ray.
+    """
+    for made in (
+        lambda: RunConfig(verbose=0),
+        lambda: RunConfig(stop={"a": 1}),
+        lambda: FailureConfig(fail_fast=True),
+        lambda: ScalingConfig(trainer_resources={"CPU": 1}),
+    ):
+        print(raised(made, "DeprecationWarning"))
+
+
+def settings_of_a_training():
+    """A program can set what its runs do after failures, and which environment workers have."""
+    print(FailureConfig().max_failures, RunConfig().name is not None, RunConfig().callbacks == [])
+    print(raised(lambda: CheckpointConfig(num_to_keep=0), "ValueError"))
+    print(raised(lambda: CheckpointConfig(checkpoint_score_order="most"), "ValueError"))
+
+
+def environment_of_workers():
+    """Workers may have an environment of their own."""
+    report = _reporter()
+    run = {"worker_runtime_env": {"env_vars": {"OWN": "5"}}}
+    with _fitted(lambda: report({"own": os.environ.get("OWN")}), run=run) as result:
+        print(result.metrics, os.environ.get("OWN"))
+
+
+def questions_outside_of_a_training():
+    """Outside of a training there is nothing to ask or to report."""
+    for ask in (
+        lambda: ray.train.report({}),
+        ray.train.get_checkpoint,
+        ray.train.get_context,
+        ray.train.get_dataset_shard,
+        ray.train.get_all_reported_checkpoints,
+        ray.train.collective.barrier,
+        lambda: ray.train.collective.broadcast_from_rank_zero(1),
+        ray.train.get_preemption_info,
+    ):
+        print(raised(ask, "RuntimeError"))
+
+
+def nodes_that_are_about_to_go():
+    """A worker can ask whether its node is about to be taken away."""
+    report = _reporter()
+    with _fitted(lambda: report({"found": ray.train.get_preemption_info()})) as result:
+        print(result.metrics)
+
+
+def settings_of_a_second_run():
+    """A training that is continued has the settings of the program that continues it."""
+    report = _reporter()
+
+    def loop():
+        for number in range(3):
+            report({"a": number})
+
+    with tempfile.TemporaryDirectory() as folder:
+        for kept in (None, 2, 1):
+            config = CheckpointConfig(num_to_keep=kept)
+            result = _trainer(loop, folder, 1, run={"checkpoint_config": config}).fit()
+            print(len(result.best_checkpoints), len([*Path(result.path).glob("checkpoint_*")]))
+
+
+def data_without_data():
+    """A worker asks for data that the trainer has not."""
+
+    def loop():
+        ray.train.get_dataset_shard("other")
+
+    with tempfile.TemporaryDirectory() as folder:
+        print(raised(_trainer(loop, folder, 1).fit, "Exception"))
+
+
+def errors_can_be_pickled():
+    """Errors of a training keep their text, and what they know, when they are copied."""
+    for error in (
+        ray.train.WorkerGroupError("two have failed", {0: ValueError("a"), 1: RuntimeError("b")}),
+        ray.train.ControllerError(Exception("c")),
+    ):
+        copy = ray.cloudpickle.loads(ray.cloudpickle.dumps(error))
+        print(type(copy) is type(error), str(copy) == str(error))
+
+
+def loop_needs_too_much():
+    """Page "Fault tolerance": a training runs again after a failure, from its last checkpoint."""
+    report = _reporter()
+
+    def loop():
+        checkpoint = ray.train.get_checkpoint()
+        start = 0 if checkpoint is None else 1
+        for number in range(start, 3):
+            report({"number": number, "start": start})
+            ray.train.collective.barrier()
+            if start == 0:
+                ray.train.get_all_reported_checkpoints()
+                raise RuntimeError("on purpose")
+
+    with _fitted(loop, run={"failure_config": FailureConfig(max_failures=1)}) as result:
+        print(result.metrics, len(result.best_checkpoints))
