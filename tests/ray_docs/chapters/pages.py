@@ -468,25 +468,6 @@ def stream_of_results():
     print(ray.get(total.remote([ray.get(one) for one in numbers.remote(4)])))
 
 
-def stream_of_an_actor():
-    """Page "Ray generators": a method may stream, and a coroutine too."""
-
-    @ray.remote
-    class Source:
-        def plain(self, count):
-            yield from range(count)
-
-    @ray.remote
-    class Coroutines:
-        async def stream(self, count):
-            for number in range(count):
-                await asyncio.sleep(0)
-                yield number
-
-    print([ray.get(one) for one in Source.remote().plain.remote(3)])
-    print([ray.get(one) for one in Coroutines.remote().stream.remote(3)])
-
-
 def stream_beside_other_results():
     """Page "Ray generators": `wait` takes streams and references together."""
 
@@ -690,26 +671,6 @@ def task_on_a_certain_node():
     print(ray.get(where.options(scheduling_strategy="SPREAD").remote()) in {one["NodeID"] for one in ray.nodes()})
 
 
-def cancelled_tasks():
-    """Page "Tasks": one that runs, and one that has not begun."""
-
-    @ray.remote
-    def sleep():
-        time.sleep(60)
-
-    @ray.remote
-    def after(value):
-        return value
-
-    running = sleep.remote()
-    waiting = after.remote(running)
-    ray.cancel(waiting)
-    ray.cancel(running)
-    print(
-        raised(lambda: ray.get(waiting), "TaskCancelledError"), raised(lambda: ray.get(running), "TaskCancelledError")
-    )
-
-
 def timeouts_of_get():
     """Page "Objects": `get` with a timeout raises, and the result is there later."""
 
@@ -720,19 +681,6 @@ def timeouts_of_get():
 
     reference = slow.remote()
     print(raised(lambda: ray.get(reference, timeout=0.01), "GetTimeoutError", "TimeoutError"), ray.get(reference))
-
-
-def tasks_have_names():
-    """Page "Ray state API": the name of a call is that of its options."""
-    from ray.util.state import list_tasks
-
-    @ray.remote
-    def plain():
-        return 1
-
-    ray.get(plain.options(name="named_for_pages").remote())
-    found = lambda: [one for one in list_tasks(limit=1000) if one.name == "named_for_pages"]  # noqa: E731
-    print(eventually(lambda: len(found()) == 1))
 
 
 def graph_of_tasks():

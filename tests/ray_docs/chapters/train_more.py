@@ -284,27 +284,6 @@ def training_with_as_many_workers_as_fit():
             print(result.metrics)
 
 
-def settings_of_tune_in_a_training():
-    """What is Tune's alone.
-
-    Differs: here programs with it run, so one program can run with several versions of Ray.
-    """
-    for made in (
-        lambda: RunConfig(verbose=0),
-        lambda: RunConfig(stop={"a": 1}),
-        lambda: FailureConfig(fail_fast=True),
-        lambda: ScalingConfig(trainer_resources={"CPU": 1}),
-    ):
-        print(raised(made, "DeprecationWarning"))
-
-
-def settings_of_a_training():
-    """A program can set what its runs do after failures, and which environment workers have."""
-    print(FailureConfig().max_failures, RunConfig().name is not None, RunConfig().callbacks == [])
-    print(raised(lambda: CheckpointConfig(num_to_keep=0), "ValueError"))
-    print(raised(lambda: CheckpointConfig(checkpoint_score_order="most"), "ValueError"))
-
-
 def environment_of_workers():
     """Workers may have an environment of their own."""
     report = _reporter()
@@ -333,21 +312,6 @@ def nodes_that_are_about_to_go():
     report = _reporter()
     with _fitted(lambda: report({"found": ray.train.get_preemption_info()})) as result:
         print(result.metrics)
-
-
-def settings_of_a_second_run():
-    """A training that is continued has the settings of the program that continues it."""
-    report = _reporter()
-
-    def loop():
-        for number in range(3):
-            report({"a": number})
-
-    with tempfile.TemporaryDirectory() as folder:
-        for kept in (None, 2, 1):
-            config = CheckpointConfig(num_to_keep=kept)
-            result = _trainer(loop, folder, 1, run={"checkpoint_config": config}).fit()
-            print(len(result.best_checkpoints), len([*Path(result.path).glob("checkpoint_*")]))
 
 
 def data_without_data():
