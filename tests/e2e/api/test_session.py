@@ -123,7 +123,7 @@ def test_the_first_use_starts_a_job() -> None:
 
 def test_store_memory() -> None:
     init(num_cpus=1, object_store_memory=8 << 20)
-    with pytest.raises(ObjectStoreFullError, match="8.0 MiB"):
+    with pytest.raises(ObjectStoreFullError, match=r"8\.0 MiB"):
         put(bytes(9 << 20))
     shutdown()
     init(num_cpus=1, object_store_memory=16 << 20)
