@@ -70,8 +70,8 @@ def test_show_has_a_line_for_each_trial(tmp_path: Path, capsys: pytest.CaptureFi
     head, *rows = said(capsys, "show", tmp_path / "e").splitlines()
     assert head == "e: trials of falls, min loss"
     assert len(rows) == 2
-    assert re.match(r"\w+_00000 TERMINATED      3 reports +[\d.]+ s  0\.666\d+ +\{\"a\": 2, ", rows[0])
-    assert re.match(r"\w+_00001 ERROR           3 reports +[\d.]+ s  1\.33\d+ +\{\"a\": 4, ", rows[1])
+    assert re.match(r"\w+_00000 TERMINATED +3 reports +[\d.]+ s  0\.666\d+ +\{\"a\": 2, ", rows[0])
+    assert re.match(r"\w+_00001 ERROR +3 reports +[\d.]+ s  1\.33\d+ +\{\"a\": 4, ", rows[1])
 
 
 def test_resume_of_what_has_ended_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

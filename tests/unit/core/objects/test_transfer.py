@@ -339,7 +339,7 @@ def test_no_room(peers: list[Peer]) -> None:
     (fetched,) = peers[1].turn()
     assert isinstance(fetched, Fetched)
     assert (fetched.rank, fetched.id, fetched.offset, fetched.order) == (1, b"id", -1, 4)
-    assert "no room for an object of 1048576 bytes" in fetched.reason
+    assert "no room for an object of 1.0 MiB" in fetched.reason
     assert not peers[1].transfers.busy
     assert peers[0].transport.receive() == []
 
