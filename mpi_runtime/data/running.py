@@ -126,6 +126,7 @@ class Running:
         for actor in self._actors.values():
             mpi_runtime.kill(actor)
         self._actors.clear()
+        self.stream.close()
         if self._bar is not None:
             self._bar.turn(is_last=True)
 

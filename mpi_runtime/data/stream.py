@@ -95,6 +95,17 @@ class Stream:
                 stage.idle[task.actor] = stage.ended
         self._move(task.stage)
 
+    def close(self) -> None:
+        """Forget the values of all blocks that the consumer has not taken. What it counts stays, for `stats`."""
+        for stage in self.stages:
+            for task in stage.tasks:
+                for block in (*task.inputs, *task.outputs):
+                    block.value = None
+            for block in (block for queue in stage.queues for block in queue):
+                block.value = None
+        for block in self.out:
+            block.value = None
+
     def take(self) -> Block:
         """The consumer takes a block. It counts until it is released."""
         return self.out.popleft()
