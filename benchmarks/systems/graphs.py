@@ -17,7 +17,7 @@ RADIX = 3
 """`random_nearest` reads from a point's own column and, each by chance, from its two neighbours."""
 CONNECTED = 0.25
 LONGEST_US = 16_000.0
-SHORTEST_US = 8.0
+SHORTEST_US = 0.5
 USEFUL_S = 0.5
 """What the tasks of one graph compute on each core, in seconds."""
 FEWEST_STEPS, MOST_STEPS = 30, 3_000
