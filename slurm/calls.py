@@ -54,6 +54,10 @@ class DelayedSubmission:
         return getattr(self.fn, "__name__", type(self.fn).__name__)
 
 
+for _public in (JobError, DelayedSubmission):
+    _public.__module__ = "mpi_runtime.slurm"  # files that outlive this version name them
+
+
 @dataclass(frozen=True, kw_only=True)
 class Submission:
     """What all calls of a submission have in common."""
@@ -191,11 +195,11 @@ def read_job(place: Path) -> BatchJob | None:
 def write_outcome(place: Path, number: int, outcome: Outcome) -> None:
     """Write what came of a call. What cannot be serialised becomes an error that states it."""
     try:
-        text = _dumps(outcome)
+        text = _dumps(tuple(outcome))
     except Exception as error:
         lost = outcome.error if outcome.error is not None else outcome.value
         found = JobError(f"a {type(lost).__name__} from the call cannot be serialised: {error}\n{outcome.trace}")
-        text = _dumps(Outcome(None, found))
+        text = _dumps(tuple(Outcome(None, found)))
     _replace(result(place, number), text)
 
 
@@ -207,7 +211,7 @@ def read_outcome(place: Path, number: int) -> Outcome:
     """
     text = _own(result(place, number))
     try:
-        outcome: Outcome = pickle.loads(text)
+        outcome = Outcome(*pickle.loads(text))
     except Exception as error:
         return Outcome(None, JobError(f"{result(place, number)} cannot be loaded: {type(error).__name__}: {error}"))
     return outcome

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from mpi_runtime.slurm import calls, jobs
+from mpi_runtime.slurm import calls, jobs, script
 from mpi_runtime.slurm.calls import DelayedSubmission
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.job import Job, Submitted
@@ -123,16 +123,20 @@ class Executor(futures.Executor):
         if self._batch is not None:
             yield  # the outer one submits
             return
-        self._batch = []
+        pairs = self._batch = []
         try:
-            yield
-            pairs = self._batch
-        finally:
-            self._batch = None
-        size = ARRAY_MAX * self._parameters.calls_per_job
-        for first in range(0, len(pairs), size):
-            some = pairs[first : first + size]
-            self._submit([call for call, _ in some], [job for _, job in some], is_array=True)
+            try:
+                yield
+            finally:
+                self._batch = None
+            size = ARRAY_MAX * self._parameters.calls_per_job
+            for first in range(0, len(pairs), size):
+                some = pairs[first : first + size]
+                self._submit([call for call, _ in some], [job for _, job in some], is_array=True)
+        except BaseException:
+            for job in (job for _, job in pairs if job.submitted is None):
+                job.cancel()  # else who has it would wait for ever
+            raise
 
     def jobs(self) -> list[Job[Any]]:
         """Return the futures of all calls in the folder, in the order of submission, also those of other programs."""
@@ -172,15 +176,14 @@ class Executor(futures.Executor):
         if is_array:
             limit = f"%{own.array_parallelism}" if own.array_parallelism else ""
             options["array"] = f"1-{submission.tasks}{limit}"
-        program = [*PROGRAM, str(place), TASK if is_array else "1"]
+        program = (*PROGRAM, str(place), TASK if is_array else "1")
         try:
-            job_id = jobs.submit(program, profile=self._profile, cwd=str(place), **options)
-        except (SlurmError, ValueError) as error:
-            for one in made:
-                one.set_exception(error)
+            request = jobs.make_request(self._profile, **options)
+            job_id = jobs.submit_script(script.text(request, program), str(place), request.system)
+        except (SlurmError, ValueError):
             shutil.rmtree(place, ignore_errors=True)
             raise
-        job = calls.BatchJob(job_id, jobs.make_request(self._profile, **options).system, is_array)
+        job = calls.BatchJob(job_id, request.system, is_array)
         calls.write_job(place, job)
         self._watch.add(Submitted(place, submission, job, made))
 
@@ -233,10 +236,17 @@ class _Watch:
             with self._lock:
                 watched = list(self._open)
             for one in watched:
-                one.look()
+                _look(one)
             with self._lock:
                 self._open = [one for one in self._open if one.open]
                 if not self._open:
                     self._thread = None
                     return
             time.sleep(LOOK_S)
+
+
+def _look(submitted: Submitted) -> None:
+    try:
+        submitted.look()
+    except Exception as error:  # such as a directory that is gone: nothing else would end these futures
+        submitted.fail(error)

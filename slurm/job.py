@@ -121,6 +121,12 @@ class Submitted:
             if self._asked_s >= since_s + LATE_S and not self._take(number):
                 job.end(Outcome(None, JobError(self._without_result(number, status))))
 
+    def fail(self, error: Exception) -> None:
+        """End all futures: nothing more can be learnt of their calls."""
+        for job in self.open.values():
+            job.end(Outcome(None, JobError(f"{self.place} cannot be read: {error}")))
+        self.open.clear()
+
     def status(self, number: int) -> Status | None:
         """Return the status of the job that makes a call; None: it is not known."""
         task = self._task(number)

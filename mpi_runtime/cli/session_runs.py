@@ -91,7 +91,7 @@ def chosen(name: str) -> tuple[Path, Session]:
     """Return the session of this name on this host, or else anywhere.
 
     Raises:
-        LaunchError: there is none.
+        LaunchError: no session has this name.
     """
     found = session_files.all_of(name)
     if not found:

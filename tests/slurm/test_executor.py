@@ -171,6 +171,14 @@ for wrong in ({"calls_per_job": 0}, {"array": "1-3"}, {"nods": 2}):
         executor.update_parameters(**wrong)
     except ValueError as error:
         print("wrong", error)
+futures = []
+try:
+    with executor.batch():
+        futures += [executor.submit(print, number) for number in range(2)]
+except slurm.SlurmError:
+    print("ended", [one.cancelled() for one in futures])
+from mpi_runtime.slurm import calls
+assert b"slurm.calls" not in calls._dumps(slurm.DelayedSubmission(print)), "an inner name would be on disk"
 print("left", slurm.Executor("calls").jobs())
 """
 
@@ -179,4 +187,5 @@ def test_what_cannot_be_submitted_leaves_nothing(slurm: Cluster) -> None:
     text = run(slurm, REFUSED)
     assert (text.count("refused sbatch says: "), text.count("invalid partition")) == (2, 2)
     assert "lock a call of print cannot be serialised for a job: " in text
+    assert "ended [True, True]" in text
     assert (text.count("wrong "), text.splitlines()[-1]) == (3, "left []")

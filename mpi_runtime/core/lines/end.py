@@ -141,7 +141,7 @@ class LineEnd:
     def __init__(self) -> None:
         self.numbered = Numbered()
         self.coming = self.going = -1
-        """The descriptors of the present line, which are this end's; -1: there is none."""
+        """The descriptors of the present line, which this end closes; -1: no line is open."""
         self._cutter = Cutter()
         self._unwritten: memoryview = memoryview(b"")
         self._heard_s = self._spoke_s = 0.0

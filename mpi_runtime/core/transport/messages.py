@@ -96,7 +96,7 @@ class Part(Struct, array_like=True, tag=39, gc=False):
     request: int
     data: bytes = b""
     problem: str = ""
-    """Why there is none; empty: there is."""
+    """Why the part could not be moved; empty: it was."""
 
 
 # Node agent to a client of its own rank.
