@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mpi_runtime.core import published
@@ -123,8 +123,6 @@ class AggregateFnV2(AggregateFn):
         column = block.column(self._on)
         if self._ignore_nulls:
             column = column.drop_null()
-            if pa.types.is_floating(column.type):
-                column = column.filter(pc.invert(pc.is_nan(column)))
         return None if column.null_count or not len(column) else column
 
 
@@ -185,8 +183,10 @@ class _OfKernel(AggregateFnV2):
         return type(self).join([current_accumulator, new])
 
     def result(self, accumulator: object) -> object:
-        """The value of an accumulator."""
-        return None if accumulator == () else super().result(accumulator)
+        """The value of an accumulator; None also of one that is not a number, as in Ray Data."""
+        first = accumulator[0] if isinstance(accumulator, tuple) and accumulator else accumulator
+        is_nan = isinstance(first, float) and math.isnan(first)
+        return None if accumulator == () or is_nan else super().result(accumulator)
 
 
 @published("mpi_runtime.data")
@@ -367,3 +367,15 @@ class CountDistinct(Unique):
     def finalize(self, accumulator: object) -> object:
         """Make a value of an accumulator."""
         return len(accumulator)  # type: ignore[arg-type]
+
+
+def names_of(fns: Sequence[AggregateFn]) -> list[str]:
+    """The columns of results. A name that is there twice gets a number."""
+    names: list[str] = []
+    for fn in fns:
+        name, number = fn.name, 1
+        while name in names:
+            number += 1
+            name = f"{fn.name}_{number}"
+        names.append(name)
+    return names

@@ -10,7 +10,7 @@ import numpy
 
 from mpi_runtime.core import published
 from mpi_runtime.data import aggregating, blocks, progress, unsupported, writing
-from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique
+from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
 from mpi_runtime.data.options import needs, step
@@ -257,7 +257,7 @@ class Dataset(DataIterator):
         if not tables:
             return None
         results = grouping.merged(blocks.joined(tables), aggs)
-        return {fn.name: result for fn, result in zip(aggs, results, strict=True)}
+        return dict(zip(names_of(aggs), results, strict=True))
 
     def unique(self, column: str, ignore_nulls: bool = False) -> list[object]:
         """The different values of a column, in the order in which they are first met."""
@@ -276,6 +276,8 @@ class Dataset(DataIterator):
             shuffle: give all rows random places before.
             seed: of the shuffle.
         """
+        if not isinstance(test_size, int | float):
+            raise TypeError(f"test_size must be a number of rows, or a part between 0 and 1, not {test_size!r}")
         whole = (self.random_shuffle(seed=seed) if shuffle else self).materialize()
         rows = whole.count()
         least = test_size if type(test_size) is int else None

@@ -16,7 +16,7 @@ import cloudpickle
 import numpy
 
 from mpi_runtime.data import blocks
-from mpi_runtime.data.aggregate import AggregateFn
+from mpi_runtime.data.aggregate import AggregateFn, names_of
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.steps import TABLES, Step
@@ -68,9 +68,9 @@ def ended(table: pyarrow.Table, names: Sequence[str], fns: Sequence[AggregateFn]
     parts = list(groups(table, names))
     results = [merged(part, fns) for part in parts]
     columns = _keys_of_parts(table, parts, names)
-    for place, fn in enumerate(fns):
+    for place, name in enumerate(names_of(fns)):
         values = [result[place] for result in results]
-        columns[fn.name] = blocks.of_batch({"x": values}, fn.name).column("x")
+        columns[name] = blocks.of_batch({"x": values}, name).column("x")
     return pa.table(columns)
 
 

@@ -160,6 +160,13 @@ def test_reductions_of_all_rows() -> None:
     deviation = found.pop("std(id)")
     assert found == {"sum(id)": 4950, "min(id)": 0, "max(id)": 99, "mean(id)": 49.5}
     assert abs(deviation - 29.011491975882016) < 1e-9  # type: ignore[operator]
+    twice = ds.aggregate(Sum("id"), Sum("id", ignore_nulls=False))
+    assert twice == {"sum(id)": 4950, "sum(id)_2": 4950}
+    assert ds.groupby(None).aggregate(Count(), Count()).take_all() == [{"count()": 100, "count()_2": 100}]
+    numbers = data.from_numpy([numpy.array([1.0]), numpy.array([math.nan, 2.0])])
+    assert numbers.aggregate(Sum("data"), Mean("data"), Max("data"), Count("data", ignore_nulls=True)) == {
+        "sum(data)": None, "mean(data)": None, "max(data)": 2.0, "count(data)": 3,
+    }  # fmt: skip
     values = data.from_items([{"x": value} for value in [2, None, 1, 2]], override_num_blocks=4)
     assert values.unique("x") == [2, None, 1]
     assert values.unique("x", ignore_nulls=True) == [2, 1]
@@ -198,6 +205,8 @@ def test_rows_for_a_test() -> None:
     for wrong in (0, 10, 1.5, -1):
         with pytest.raises(ValueError, match="test_size"):
             ds.train_test_split(wrong)
+    with pytest.raises(TypeError, match="test_size"):
+        ds.train_test_split("all")  # type: ignore[arg-type]
 
 
 def wide(batch: dict[str, Any]) -> dict[str, Any]:
