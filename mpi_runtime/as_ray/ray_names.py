@@ -26,6 +26,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ("mpi_runtime.as_ray.dag_nodes", "mpi_runtime.as_ray.dag"),
     ),
     "ray.data": ("mpi_runtime.as_ray.data_context", "mpi_runtime.data"),
+    "ray.data.aggregate": ("mpi_runtime.data.aggregate",),
     "ray.data.context": ("mpi_runtime.as_ray.data_context",),
     "ray.exceptions": ("mpi_runtime.exceptions",),
     "ray.experimental": ("mpi_runtime.util.locations",),
