@@ -194,7 +194,6 @@ ABSENT: dict[str, str] = {
     "ray.train": _TRAINING,
     "ray.train.ValidationFn": "a function of a checkpoint that returns metrics",
     **dict.fromkeys((f"ray.train.{name}" for name in ("NCCLHangError", "PreemptionError")), _FAILS),
-    "ray.train.DataConfig": "each worker has an equal part of each data set; make others in the function",
     "ray.train.LoggingConfig": "init(quiet=...) chooses what the job logs",
     "ray.train.SyncConfig": "there is nothing to synchronise: storage_path is a directory that all hosts share",
     "ray.train.PreemptionInfo": _PREEMPTION,

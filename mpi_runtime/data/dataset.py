@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy as shallow_copy
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from mpi_runtime.core import published
 from mpi_runtime.data import aggregating, blocks, progress, unsupported, writing
 from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
 from mpi_runtime.data.blocks import Row
+from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
 from mpi_runtime.data.options import needs, step
 from mpi_runtime.data.plan import PLAIN, Divided, Exchanged, Joined, Limited, Mapped, Operator, sources
@@ -19,7 +21,7 @@ from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import Running, blocks_of, of_blocks, stored
 from mpi_runtime.data.schema import Schema
-from mpi_runtime.data.splitting import Shares
+from mpi_runtime.data.splitting import Shares, StreamSplitDataIterator
 from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, Step
 from mpi_runtime.data.whole import exchange, grouping, sorting
 from mpi_runtime.data.whole.dividing import count_rows, divide, known_count, stored_part
@@ -48,6 +50,25 @@ class Dataset(DataIterator):
         self._operator = operator
         self._stats: Stats | None = None
         self._schema: Schema | None = None
+        self._settings: DataContext | None = None
+
+    @property
+    def context(self) -> DataContext:
+        """Its own settings, for iterations over its rows: those of this process at first."""
+        if self._settings is None:
+            self._settings = DataContext.get_current().copy()
+        return self._settings
+
+    def get_context(self) -> DataContext:
+        """Its settings."""
+        return self.context
+
+    @staticmethod
+    def copy(ds: Dataset) -> Dataset:
+        """The same rows, with settings of their own."""
+        made = shallow_copy(ds)
+        made._settings = None if ds._settings is None else ds._settings.copy()
+        return made
 
     def map(self, fn: Callable[..., Mapping[str, object]], **options: object) -> Dataset:
         """Make a row of each row.
@@ -389,12 +410,8 @@ class Dataset(DataIterator):
         """
         del locality_hints
         check_positive("n", n)
-        shares = Shares(self._operator, n, equal)
-        return [shares.reader_of(rank, "") for rank in range(n)]
-
-    def shared_by(self, size: int) -> Shares:
-        """For trainers: equal parts for this number of workers."""
-        return Shares(self._operator, size, equal=True)
+        shares = Shares(self._operator, n, equal, self.context.copy())
+        return [StreamSplitDataIterator(shares, rank) for rank in range(n)]
 
     def write_parquet(
         self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
@@ -483,17 +500,17 @@ class Dataset(DataIterator):
         return self
 
     def _tables(self, ordered: bool) -> Tables:
-        running = Running(self._operator, ordered, self._note)
+        running = Running(self._operator, ordered, self._note, self._settings)
         return Tables((value_of(block.value) for block in blocks_of(running)), running.stop)
 
     def _first_schema(self) -> Schema | None:
-        running = Running(self._operator, ordered=True, note=self._note)
+        running = Running(self._operator, ordered=True, note=self._note, settings=self._settings)
         for block in blocks_of(running):
             return Schema(value_of(block.value).schema)
         return None if running.empty is None else Schema(value_of(running.empty).schema)
 
     def _all_tables(self) -> list[pyarrow.Table]:
-        running = Running(self._operator, ordered=True, note=self._note)
+        running = Running(self._operator, ordered=True, note=self._note, settings=self._settings)
         tables = [value_of(block.value) for block in blocks_of(running)]
         return tables or ([value_of(running.empty)] if running.empty is not None else [])
 
