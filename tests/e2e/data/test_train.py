@@ -83,7 +83,8 @@ def test_a_stream_that_is_shared_has_the_settings_of_its_program() -> None:
     ds.context.max_errored_blocks = 1
     (part,) = ds.streaming_split(1)
     assert part.get_context().max_errored_blocks == 1
-    assert sorted(row["id"] for row in part.iter_rows()) == [0, 1, 2, 3, 4, 6, 7]
+    left: list[Any] = [row["id"] for row in part.iter_rows()]
+    assert sorted(left) == [0, 1, 2, 3, 4, 6, 7]
     assert sum(1 for _ in ds.iter_rows()) == 7
     with pytest.raises(data.BlockError):
         list(data.Dataset.copy(data.range(8).map(fails)).iter_rows())
