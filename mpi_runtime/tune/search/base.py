@@ -37,6 +37,10 @@ class Searcher:
         self._metric = metric  # searchers made for Ray read and set these names
         self._mode = mode
 
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Searchers of an earlier version have their goal in `metric` and `mode` themselves."""
+        self.__dict__.update({f"_{name}" if name in ("metric", "mode") else name: state[name] for name in state})
+
     @property
     def metric(self) -> str | None:
         """The reported value to optimise; None: not known yet."""
