@@ -45,7 +45,7 @@ class ExecutionResources(Struct):
         object_store_memory: float | None = None,
         memory: float | None = None,
     ) -> ExecutionResources:
-        """Amounts that are limits; None: there is none."""
+        """Limits of amounts; an amount of None has no limit."""
         given = (cpu, gpu, object_store_memory, memory)
         return cls(*(math.inf if amount is None else amount for amount in given))
 

@@ -410,7 +410,8 @@ class Dataset(DataIterator):
         """
         del locality_hints
         check_positive("n", n)
-        shares = Shares(self._operator, n, equal, self.context.copy())
+        settings = self._settings or DataContext.get_current()
+        shares = Shares(self._operator, n, equal, settings.copy())
         return [StreamSplitDataIterator(shares, rank) for rank in range(n)]
 
     def write_parquet(
@@ -562,7 +563,8 @@ class GroupedData:
 
     def aggregate(self, *aggs: AggregateFn) -> Dataset:
         """Reduce each group: a row with the keys, and a column for each reduction."""
-        made = self._exchanged(grouping.held(self._dataset._operator, self._names, aggs))
+        reductions = tuple((type(fn).__qualname__, vars(fn)) for fn in aggs)
+        made = self._exchanged(grouping.held(self._dataset._operator, self._names, aggs), reductions)
         return Dataset(Mapped(made, Step(TABLES, "aggregate", grouping.ended, (self._names, aggs)), PLAIN))
 
     def count(self) -> Dataset:
@@ -607,13 +609,13 @@ class GroupedData:
         options.pop("zero_copy_batch", None)
         return Dataset(whole).map_batches(of_groups, batch_format="pyarrow", **options)  # type: ignore[arg-type]
 
-    def _exchanged(self, operator: Operator) -> Operator:
+    def _exchanged(self, operator: Operator, *arguments: object) -> Operator:
         keys, count = self._keys, self._count
 
         def made(cpus: int, block_bytes: int) -> list[Block]:
             return sorting.by_range("groupby", operator, keys, count, cpus, block_bytes)
 
-        return Exchanged((operator,), "groupby", (keys, count), made, keeps_rows=False)
+        return Exchanged((operator,), "groupby", (keys, count, *arguments), made, keeps_rows=False)
 
     def _on(self, made: Callable[..., AggregateFn], on: str | Sequence[str] | None, ignore_nulls: bool) -> Dataset:
         if on is None:

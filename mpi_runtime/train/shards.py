@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import mpi_runtime
 from mpi_runtime.core import published
 
 if TYPE_CHECKING:
+    from mpi_runtime import ActorHandle
     from mpi_runtime.data import DataContext, DataIterator, Dataset, ExecutionOptions
 
 
@@ -111,22 +113,60 @@ class DataConfig:
         return copy.deepcopy(DataContext.get_current().execution_options)
 
 
+class Stream(Protocol):
+    """A stream that several workers read."""
+
+    actor: ActorHandle | None
+
+    def start(self, name: str) -> object:
+        """Start an actor of this name, which runs it."""
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """The part of one of them."""
+
+    shares: Stream
+    rank: int
+
+
 class Parts:
-    """The parts of all workers of a data set of `mpi_runtime.data`, with the settings of the program."""
+    """The parts of all workers of a data set of `mpi_runtime.data`, with the settings of the program.
+
+    Each attempt of each trial runs shared streams of its own, so none takes the rows of another.
+    """
 
     def __init__(self, parts: list[DataIterator], settings: DataContext) -> None:
-        self._parts = parts
         self._settings = settings
+        self._whole: dict[int, DataIterator] = {}
+        self._shared: dict[int, tuple[Callable[[Stream, int], DataIterator], Stream, int]] = {}
+        """By the rank of a worker: what makes its iterator, of a stream and the rank of a reader. The iterators
+        themselves would start the stream when they are pickled."""
+        for rank, part in enumerate(parts):
+            if isinstance(part, Reader):
+                self._shared[rank] = type(part), part.shares, part.rank
+            else:
+                self._whole[rank] = part
 
-    def enter(self) -> None:
-        """Let this worker have the settings of the program."""
+    def enter(self, share: Callable[[list[str]], list[str]], rank: int) -> None:
+        """Let this worker have the settings of the program, and the streams that rank 0 starts; `share`: broadcasts."""
         self._settings.enter()
+        shares = list({id(one): one for _, one, _ in self._shared.values()}.values())
+        names = [f"stream of a training {uuid.uuid4().hex}" for _ in shares]
+        if not rank:
+            for one, name in zip(shares, names, strict=True):
+                one.start(name)
+        for one, name in zip(shares, share(names), strict=True):
+            if rank:
+                # By name: a handle that is pickled as bytes would keep the actor beyond the training.
+                one.actor = mpi_runtime.get_actor(name)
 
-    def part_of(self, rank: int, group: str) -> DataIterator:
+    def part_of(self, rank: int) -> DataIterator:
         """The part of a worker."""
-        part = self._parts[rank]
-        in_group: Callable[[str], DataIterator] | None = getattr(part, "in_group", None)
-        return part if in_group is None else in_group(group)
+        if rank in self._whole:
+            return self._whole[rank]
+        made, stream, reader = self._shared[rank]
+        return made(stream, reader)
 
 
 def is_stream(items: object) -> bool:
@@ -158,13 +198,10 @@ def check(name: str, items: object) -> None:
         )
 
 
-def cut(items: Items | Parts, rank: int, size: int, group: str = "") -> Items | DataIterator:
-    """Return the part of a worker: a slice of what has slices, such as an array; else a `Shard`.
-
-    `group`: the gang of the workers. Readers of a shared stream begin together with those of their gang.
-    """
+def cut(items: Items | Parts, rank: int, size: int) -> Items | DataIterator:
+    """Return the part of a worker: a slice of what has slices, such as an array; else a `Shard`."""
     if isinstance(items, Parts):
-        return items.part_of(rank, group)
+        return items.part_of(rank)
     count = len(items)
     start, stop = count * rank // size, count * (rank + 1) // size
     if not isinstance(items, list | tuple) and hasattr(items, "shape"):

@@ -156,9 +156,9 @@ class Loop:
         assert gang_member.current is not None, "the function of a trainer runs on a gang"
         run = WorkerRun(trial.start, trial.persist_s, gang_member.current.place, datasets, self)
         enter_trial(run)
-        for items in datasets.values():
+        for _, items in sorted(datasets.items()):
             if isinstance(items, Parts):
-                items.enter()
+                items.enter(run.share, run.ranks.rank)
         own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
         with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
             seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
@@ -277,9 +277,7 @@ class WorkerRun(TrialRun):
         """The part of a data set."""
         if name not in self._datasets:
             raise KeyError(f"the trainer has no data set {name!r}: it has {sorted(self._datasets)}")
-        own = gang_member.current
-        group = "" if own is None else str(own.place.gang)
-        return cut(self._datasets[name], self.ranks.rank, self.ranks.size, group)
+        return cut(self._datasets[name], self.ranks.rank, self.ranks.size)
 
     def _together(self, does: str, part: bytes) -> list[bytes]:
         """Meet all other workers, which must do the same, and return the parts of all."""

@@ -63,7 +63,9 @@ def dialled(path: Path, session: Session, config: Config) -> tuple[socket.socket
 
 def why_lost(words: int) -> str:
     """Return why the line was lost for good; empty: the session has ended it. Call it when the connection has ended."""
-    if not select.select([words], [], [], WORDS_LIMIT_S)[0]:
+    waits = select.poll()  # not `select`, which takes no descriptors above 1023
+    waits.register(words, select.POLLIN)
+    if not waits.poll(WORDS_LIMIT_S * 1000):
         return ""
     data = os.read(words, select.PIPE_BUF)
     if not data:

@@ -120,5 +120,5 @@ def of_groups(fn: Callable[..., object], names: Sequence[str], form: str | None)
         def __call__(self, table: pyarrow.Table, *args: object, **kwargs: object) -> Iterator[object]:
             return applied(self._function, table, args, kwargs)  # type: ignore[arg-type]
 
-    Each.__name__ = fn.__name__
+    Each.__name__, Each.__qualname__ = fn.__name__, fn.__qualname__
     return Each

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow")
-from mpi_runtime import data, train
+from mpi_runtime import data, train, tune
 
 pytestmark = pytest.mark.usefixtures("job")
 INIT = {"num_cpus": 2}
@@ -116,3 +118,61 @@ def test_a_class_of_the_program_chooses_the_parts(tmp_path: Path) -> None:
         run_config=train.RunConfig(storage_path=str(tmp_path / "runs")),
     ).fit()
     assert result.metrics == {"rows": 40}
+
+
+def test_trials_that_run_at_once_have_streams_of_their_own(tmp_path: Path) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        for _ in range(2):
+            rows = 0
+            for _ in train.get_dataset_shard("train").iter_rows():
+                rows += 1
+                time.sleep(config["nap"])
+            train.report({"rows": rows})
+
+    trainer = train.DataParallelTrainer(
+        loop,
+        train_loop_config={},
+        datasets={"train": data.range(60, override_num_blocks=6)},
+        scaling_config=train.ScalingConfig(num_workers=1),
+    )
+    results = tune.Tuner(
+        trainer,
+        param_space={"train_loop_config": {"nap": tune.grid_search([0.01, 0.02])}},
+        run_config=tune.RunConfig(storage_path=str(tmp_path / "runs")),
+    ).fit()
+    assert [[report["rows"] for report in result.history] for result in results] == [[60, 60], [60, 60]]
+
+
+def test_a_training_that_fails_begins_again_with_all_rows(tmp_path: Path) -> None:
+    def loop(config: dict[str, Any]) -> None:
+        rows = 0
+        for _ in train.get_dataset_shard("train").iter_rows():
+            rows += 1
+            if rows == 3 and train.get_context().get_world_rank() == 1 and not (tmp_path / "failed").exists():
+                (tmp_path / "failed").touch()
+                os._exit(1)
+        train.report({"rows": rows})
+
+    result = train.DataParallelTrainer(
+        loop,
+        train_loop_config={},
+        datasets={"train": data.range(40, override_num_blocks=8)},
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(
+            storage_path=str(tmp_path / "runs"), failure_config=train.FailureConfig(max_failures=1)
+        ),
+    ).fit()
+    assert (tmp_path / "failed").exists()
+    assert result.metrics == {"rows": 20}
+
+
+def test_a_training_in_the_process_of_the_program_has_all_rows(tmp_path: Path) -> None:
+    counts: list[int] = []
+    result = train.DataParallelTrainer(
+        lambda: counts.append(sum(1 for _ in train.get_dataset_shard("train").iter_rows())),
+        datasets={"train": data.range(30)},
+        scaling_config=train.ScalingConfig(num_workers=0),
+        run_config=train.RunConfig(storage_path=str(tmp_path / "runs")),
+    ).fit()
+    assert counts == [30]
+    assert result.error is None
