@@ -137,7 +137,7 @@ def complete(request: Request) -> Request:
 def check(request: Request) -> None:
     """Raise ValueError for options of other systems."""
     if request.pe is not None or request.qsub:
-        raise ValueError("pe and qsub are for Grid Engine; for other options of Slurm: sbatch (--sbatch)")
+        raise ValueError("pe and qsub are for other systems; for other options of Slurm: sbatch (--sbatch)")
 
 
 def header(request: Request, name: str) -> list[str]:

@@ -20,7 +20,7 @@ class Allocation:
     """The resources that a batch system has granted to a job. Fields that it does not state are empty or None."""
 
     system: str = ""
-    """The batch system: "slurm", "pbs", "lsf" or "sge"; empty outside of a job."""
+    """The batch system: "slurm", "sge", "pbs", "lsf" or "flux"; empty outside of a job."""
     job: str = ""
     """The id of the job in the batch system."""
     nodes: tuple[str, ...] = ()
