@@ -10,6 +10,7 @@ from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.request import Request
 from mpi_runtime.slurm.status import Granted, Status, table, task_number, task_numbers
+from mpi_runtime.slurm.systems.flux import decimal
 from mpi_runtime.slurm.systems.slurm import facts_of
 from mpi_runtime.slurm.systems.system import Queue
 
@@ -110,9 +111,10 @@ def statuses(job: str | int, system: str | None = None) -> list[Status]:
     Raises:
         SlurmError: the batch system does not know the job, or does not answer.
     """
-    if not _ID.fullmatch(str(job)):
+    name = _as_printed(str(job))
+    if not _ID.fullmatch(name):
         raise SlurmError(f"{str(job)!r} is not the id of a job: ids are like 4711, or 4711_3 for a task of an array")
-    return sorted(_queue(system).statuses(str(job)), key=task_number)
+    return sorted(_queue(system).statuses(name), key=task_number)
 
 
 def granted(job: str | int) -> dict[str, Granted]:
@@ -168,6 +170,12 @@ def cluster(system: str | None = None) -> str:
 def cancel_command() -> str:
     """Return the command that ends a job, for people."""
     return _queue(None).CANCEL
+
+
+def _as_printed(job: str) -> str:
+    """Return the id for 4711.server and 4711[3].server of PBS, 4711[3] of LSF, and ƒ2ocEvDUtBb of Flux."""
+    found = re.fullmatch(r"(\d+)(?:\[(\d*)\])?(?:\.[\w.-]+)?", job)
+    return decimal(job) if found is None else "_".join(filter(None, found.groups()))
 
 
 def _queue(system: str | None) -> Queue:

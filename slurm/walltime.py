@@ -121,12 +121,12 @@ def requeue() -> None:
     program of `submit` submits its job once more, and the id of the first one stays the id of them all.
 
     Raises:
-        SlurmError: this is no batch job, it was cancelled, or the batch system refuses (interactive jobs cannot be
+        SlurmError: this is not a batch job, it was cancelled, or the batch system refuses (interactive jobs cannot be
             requeued).
     """
     own = allocation()
     if not systems.can_requeue(own.system):
-        raise SlurmError("this is not a job of a batch system, so it cannot be requeued")
+        raise SlurmError("this is not a batch job, so it cannot be requeued")
     queue = systems.queue(own.system)
     if not queue.allow_requeue(own):
         return  # at a preemption Slurm queues the job again before it ends the processes

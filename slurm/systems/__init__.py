@@ -21,8 +21,9 @@ from mpi_runtime.slurm.systems.system import Queue, System
 
 _ALL: tuple[Queue, ...] = (flux, slurm, pbs, lsf, sge)
 """In the order in which they are looked for in a job: a Flux may run in a job of another system."""
-_QUEUES: Mapping[str, Queue] = {one.NAME: one for one in (slurm, sge, pbs, lsf, flux)}
+_HERE: tuple[Queue, ...] = (slurm, sge, pbs, lsf, flux)
 """In the order in which they are looked for on a host."""
+_QUEUES: Mapping[str, Queue] = {one.NAME: one for one in _HERE}
 
 
 def around(env: Mapping[str, str]) -> System | None:

@@ -51,7 +51,7 @@ CURES = (
     ("unable to connect to flux", "There is no Flux here: use a login node of the cluster, or flux start."),
 )
 PLACE = "MPI_RUNTIME_FLUX"
-"""The variable of a batch script with the id of its job, the CPUs and ranks on each node, and the names of the nodes."""
+"""The variable of a batch script: the id of its job, the CPUs and ranks on each node, and the names of the nodes."""
 _LETTERS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _OF_A_JOB = r"FLUX_JOB_|FLUX_TASK_|" + PLACE
 _CALLS_LIMIT_S = 10.0
@@ -243,14 +243,18 @@ def cancel(job: str) -> None:
         SlurmError: Flux does not answer.
     """
     for one in lives.lives(job):
-        try:
-            _call(["flux", *_parent(), "cancel", one])
-        except SlurmError as error:
-            if not re.search("inactive|unknown|not found", str(error).lower()):
-                raise
+        _cancel(one)
 
 
 end = cancel
+
+
+def _cancel(job: str) -> None:
+    try:
+        _call(["flux", *_parent(), "cancel", job])
+    except SlurmError as error:
+        if not re.search("inactive|unknown|not found", str(error).lower()):
+            raise
 
 
 def cancel_waiting(jobs: Sequence[str]) -> None:

@@ -42,7 +42,11 @@ clock=$!
 trap 'kill $clock 2>/dev/null' EXIT
 """
 REQUEUE = """\
-requeue() { exit 0; }  # the successor is there already, and waits for the end of this job
+exit() {
+    [ -z "$ended" ] || [[ $state = [0-9]* ]] || builtin exit 143  # whatever code the launcher has after SIGTERM
+    builtin exit "$1"
+}
+requeue() { builtin exit 0; }  # the successor is there already, and waits for the end of this job
 if [ -n "$ended" ] && [ "$state" = requeue ] && [ $SECONDS -lt $earliest ]; then
     CANCEL "$(<"${left%.exit}.next")"  # long before the end of the time only a deletion sends SIGTERM
     rm -f "${left%.exit}.next"
@@ -56,6 +60,7 @@ _KILL_S = 90
 LATE_S = 10.0
 """Seconds until a shared file system shows the exit file of a job that the batch system has just forgotten."""
 _PAUSE_S = 0.5
+_KINDS = (".exit", ".job")
 places: dict[str, tuple[str, str]] = {}
 """Names and directories of jobs that were seen: some systems forget a job at its end."""
 _continued = False
@@ -109,14 +114,14 @@ def without_job(variables: str) -> dict[str, str]:
     return {name: value for name, value in environment().items() if not own.match(name)}
 
 
-def keep(text: str, job: str, cwd: str | None) -> None:
-    """Remember where a job was submitted, and keep its script for a successor."""
+def keep(text: str, job: str, cwd: str | None, has_successor: bool = True) -> None:
+    """Remember where a job was submitted, and keep its script if it may have a successor."""
     place = Path(cwd or ".").resolve()
     found = re.search(r'^left="\$PWD/(.+)-\$(job|\{job\}_.*)\.exit"$', text, re.MULTILINE)
     if found is None or f'export {LIFE}="$' not in text:
         return  # of another author, or a successor
     places[job] = (found[1], str(place))
-    if found[2] == "job":  # no array
+    if found[2] == "job" and has_successor:  # no array
         with suppress(OSError):  # the job cannot be queued again, and says why
             (place / f"{found[1]}-{job}.job").write_text(text)
 
@@ -178,8 +183,8 @@ def statuses(job: str, look: Look, whose: str) -> list[Status]:
     found = look(first)
     for one in found:
         places[first] = (one.name, one.place)
-    if first not in places and (files := sorted(Path.cwd().glob(f"*-{first}.exit"))):
-        places[first] = (files[0].name.removesuffix(f"-{first}.exit"), str(Path.cwd()))
+    if first not in places and (files := [one for one in Path.cwd().glob(f"*-{first}*") if one.suffix in _KINDS]):
+        places[first] = (files[0].stem.rpartition("-")[0], str(Path.cwd()))
     if following := _following(first):
         found = [one._replace(job=first) for one in look(following)]
     found = found or _by_file(first, whose)
@@ -214,9 +219,10 @@ def _by_file(job: str, whose: str) -> list[Found]:
             break
         time.sleep(_PAUSE_S)
     reason = f"{whose} has forgotten it"
+    if not codes:  # it has not begun
+        return [Found(job, name, place, "CANCELLED", reason)]
     return [
-        Found(one, name, place, "CANCELLED" if code is None else "FAILED" if code else "COMPLETED", reason, code)
-        for one, code in (codes or {job: None}).items()
+        Found(one, name, place, "COMPLETED" if code == 0 else "FAILED", reason, code) for one, code in codes.items()
     ]
 
 

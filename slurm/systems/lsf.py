@@ -43,11 +43,14 @@ for signal in INT HUP; do trap "hand_on $signal" $signal; done
 LAUNCH: str = "(trap '' USR2; exec {launch}) &  # LSF sends it to all processes when the time is over"
 REQUEUE: str = """\
 exit() {  # 99 has a meaning of its own: #BSUB -Q
+    [ -z "$ended" ] || [[ $state = [0-9]* ]] || builtin exit 143  # whatever code the launcher has after SIGTERM
     case $1 in 99) builtin exit 98 ;; *) builtin exit "$1" ;; esac
 }
 requeue() {
     builtin exit 99
 }
+# Long before the end of the time only a deletion sends SIGTERM.
+if [ -n "$ended" ] && [ "$state" = requeue ] && [ $SECONDS -lt $earliest ]; then state=; fi
 """
 PASSING: tuple[str, ...] = ("cannot connect to lsf", "lsf is down", "batch daemon not responding", "please wait")
 UNKNOWN: tuple[str, ...] = ("lsf does not know the job",)
@@ -63,8 +66,10 @@ _FIELDS = (
     "jobid jobindex stat job_name exec_host sub_cwd exit_code exit_reason pend_reason start_time finish_time "
     "run_time runtimelimit"
 )
-_STATES = {"PEND": "PENDING", "WAIT": "PENDING", "PSUSP": "PENDING", "RUN": "RUNNING", "UNKWN": "RUNNING",
-           "USUSP": "SUSPENDED", "SSUSP": "SUSPENDED", "DONE": "COMPLETED", "EXIT": "FAILED", "ZOMBI": "FAILED"}  # fmt: skip
+_STATES = {
+    "PEND": "PENDING", "WAIT": "PENDING", "PSUSP": "PENDING", "RUN": "RUNNING", "UNKWN": "RUNNING",
+    "USUSP": "SUSPENDED", "SSUSP": "SUSPENDED", "DONE": "COMPLETED", "EXIT": "FAILED", "ZOMBI": "FAILED",
+}  # fmt: skip
 _OF_A_JOB = r"LSB_|LSF_(?!ENVDIR|SERVERDIR|LIBDIR|BINDIR|VERSION|CONFDIR)|LS_(JOBPID|SUBCWD|EXEC)|JSM_"
 _LOOK_LIMIT_S = 10.0
 _call = functools.partial(commands.call, cures=CURES, whose="LSF")
@@ -99,15 +104,19 @@ def _names_and_slots(text: str) -> list[str]:
 
 
 def question(own: Allocation) -> Question:
-    """Ask bjobs, since LSF 9.1, for the time that is left."""
+    """Ask bjobs, since LSF 9.1, for the time that is left. It has minutes alone, so also for what it is made of."""
     job = own.job if own.array_task is None else f"{own.job}[{own.array_task}]"
-    return ["bjobs", "-noheader", "-o", "time_left", job], _end
+    return ["bjobs", "-noheader", "-o", "time_left run_time runtimelimit delimiter=';'", job], _end
 
 
 def _end(text: str, now: float) -> float | None:
-    """Read hours and minutes, `0:12 L`. Another letter marks an estimate, at which the job does not end."""
-    found = re.fullmatch(r"(\d+):(\d+) L", text.strip())
-    return now + int(found[1]) * 3600 + int(found[2]) * 60 if found else None
+    """Read `0:12 L;16038 second(s);280.0`. Another letter marks an estimate, at which the job does not end."""
+    found = re.fullmatch(r"(\d+):(\d+) L(?:;(\d+) second\(s\);([\d.]+)\b.*)?", text.strip())
+    if found is None:
+        return None
+    left_s = int(found[1]) * 3600.0 + int(found[2]) * 60
+    exact_s = float(found[4]) * 60 - int(found[3]) if found[4] else left_s
+    return now + (exact_s if left_s - 60 <= exact_s <= left_s + 60 else left_s)
 
 
 def complete(request: Request) -> Request:
@@ -122,7 +131,9 @@ def complete(request: Request) -> Request:
 def check(request: Request) -> None:
     """Raise ValueError for what LSF does not have."""
     lives.check(request, "LSF")
-    if request.array is not None and not re.fullmatch(r"[1-9]\d*(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?", request.array):
+    if request.array is not None and not re.fullmatch(
+        r"[1-9]\d*(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?", request.array
+    ):
         raise ValueError(f"array must be like '1-9', '1,3,5' or '1-9%3' for LSF, not {request.array!r}")
 
 
@@ -179,7 +190,7 @@ def submit(text: str, cwd: str | None) -> str:
     job = re.search(r"Job <(\d+)>", answer)
     if job is None:
         raise SlurmError(f"bsub has not answered with the id of a job: {answer.strip()!r}")
-    lives.keep(text, job[1], cwd)
+    lives.keep(text, job[1], cwd, has_successor=False)
     return job[1]
 
 

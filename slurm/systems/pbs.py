@@ -50,8 +50,10 @@ CURES = (
 _ANSWER_S = "%a %b %d %H:%M:%S %Y"
 _NO_LONGER = ("unknown job id", "job has finished", "invalid state")
 _OF_A_JOB = r"PBS_(?!DEFAULT|SERVER|CONF_FILE|EXEC|HOME)|NCPUS$|OMP_NUM_THREADS$|TMPDIR$"
-_STATES = {"Q": "PENDING", "W": "PENDING", "T": "PENDING", "M": "PENDING", "H": "PENDING", "R": "RUNNING",
-           "E": "RUNNING", "S": "SUSPENDED", "U": "SUSPENDED"}  # fmt: skip
+_STATES = {
+    "Q": "PENDING", "W": "PENDING", "T": "PENDING", "M": "PENDING", "H": "PENDING", "R": "RUNNING", "E": "RUNNING",
+    "S": "SUSPENDED", "U": "SUSPENDED",
+}  # fmt: skip
 _LOOK_LIMIT_S = 10.0
 _SIGNALLED, _OVERTIME = 256, -29
 """An exit status has the number of a signal above the first; the second is that of a job after its time."""
@@ -244,8 +246,8 @@ def cancel(job: str) -> None:
         if not task or one.job == job:
             index = one.job.partition("_")[2]
             _delete(f"{first}[{index}]" if index else first)
-    for one in lives.lives(first)[:-1]:
-        _delete(one)
+    for following in lives.lives(first)[:-1]:
+        _delete(following)
 
 
 end = cancel

@@ -30,6 +30,7 @@ class Farm:
         self.bin, self.work, self.queue = (folder / name for name in ("bin", "work", "queue"))
         for one in (self.bin, self.work, self.queue, folder / "home"):
             one.mkdir()
+        (self.queue / "history").touch()  # of PBS: `job_history_enable`
         names = ["flux"] if system == "flux" else list(import_module(f"tests.standins.{system}").COMMANDS)
         for name in names:
             self._command(name, f"{shlex.quote(sys.executable)} -m tests.standins.{system} {name}")

@@ -22,7 +22,16 @@ from tests.standins.core import Job, refuse
 
 SERVER = "head"
 SIGNALS = {core.END: [signal.SIGTERM], core.OVERTIME: [signal.SIGTERM]}
-UNKNOWN, PERMISSION, BAD_VALUE, NO_QUEUE, NO_RESOURCE, LIMITS, BAD_STATE, FINISHED = 153, 159, 166, 170, 187, 188, 168, 35
+UNKNOWN, PERMISSION, BAD_VALUE, NO_QUEUE, NO_RESOURCE, LIMITS, BAD_STATE, FINISHED = (
+    153,
+    159,
+    166,
+    170,
+    187,
+    188,
+    168,
+    35,
+)
 _RESOURCES = {"ncpus", "mpiprocs", "ngpus", "mem"}
 
 
@@ -121,7 +130,9 @@ def qstat(words: list[str], env: dict[str, str], cwd: str) -> None:
     answer: dict[str, Any] = {"timestamp": int(time.time()), "pbs_version": "2022.1.1", "pbs_server": SERVER}
     if given.jobs:
         jobs = _find("qstat", given.jobs[0], ended=given.x)
-        answer["Jobs"] = {_name(one): _facts(one) for one in jobs if given.t or one.index is None or "[]" not in given.jobs[0]}
+        answer["Jobs"] = {
+            _name(one): _facts(one) for one in jobs if given.t or one.index is None or "[]" not in given.jobs[0]
+        }
     if given.F:
         print(json.dumps(answer, indent=4))
         return
@@ -183,7 +194,10 @@ def pbsnodes(words: list[str], env: dict[str, str], cwd: str) -> None:
     """Show the nodes."""
     if words != ["-a", "-F", "json"]:
         refuse("usage: pbsnodes -a[v] [-S[j][L]] [-F json|dsv]", 1)
-    about = {"state": "free", "resources_available": {"host": "", "ncpus": core.CPUS, "ngpus": core.GPUS, "mem": "16gb"}}
+    about = {
+        "state": "free",
+        "resources_available": {"host": "", "ncpus": core.CPUS, "ngpus": core.GPUS, "mem": "16gb"},
+    }
     print(json.dumps({"pbs_server": SERVER, "nodes": dict.fromkeys(core.NODES, about)}))
 
 

@@ -1,4 +1,4 @@
-"""Jobs that `submit` makes, on stand-ins of PBS, LSF and Flux: exit codes, arrays, cancels, the end of the time, requeues."""
+"""Jobs of `submit` on stand-ins of PBS, LSF and Flux: exit codes, arrays, cancels, the end of the time, requeues."""
 
 import json
 import re
@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from tests.helpers import wait_until
+from tests.standins import flux
 from tests.standins.farm import Farm
 
 APP = """
@@ -53,6 +54,13 @@ print("right", sum(ray.get(parts)), flush=True)
 HERE = socket.gethostname()
 
 
+def printed(queue: Farm, job: str) -> str:
+    """The id as commands of the system print it."""
+    return {"pbs": f"{job}.head", "lsf": job, "flux": flux.f58(int(job)) if queue.system == "flux" else ""}[
+        queue.system
+    ]
+
+
 @pytest.mark.parametrize("code", [0, 3, 99])
 def test_a_job_ends_with_the_exit_code_of_the_program(code: int, queue: Farm) -> None:
     queue.program(APP)
@@ -75,7 +83,7 @@ def test_what_a_job_knows_and_a_cancel(queue: Farm) -> None:
     assert (system, own, nodes, gpus) == (queue.system, job, [HERE], ["0"])
     assert cpus == ([] if system == "flux" else [4]), "the whole node"
     assert 200 < left_s <= 300
-    (now,) = queue.status(job)
+    (now,) = queue.status(printed(queue, job))
     assert (now["state"], now["nodes"], now["name"], now["time_limit"]) == ("RUNNING", HERE, "app", "00:05:00")
     waits = queue.submit("--time", "5:00", "app.py")
     wait_until(lambda: queue.status(waits)[0]["reason"] != "", 20, "a reason")
@@ -123,15 +131,13 @@ def test_the_signal_before_the_end_and_the_end(queue: Farm) -> None:
     done = queue.run("mpi-runtime", "submit", "--wait", *words, code=None)
     (left_s,) = re.findall(r"called (\d+) s before the end", done.stdout)
     assert 5 <= int(left_s) <= int(warn_s)
-    if queue.system != "lsf":
-        assert done.returncode != 0
-        assert "TIMEOUT" in done.stderr.splitlines()[-1]
+    assert done.returncode == 0 if queue.system == "lsf" else "TIMEOUT" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.timeout(240)
 def test_a_job_with_a_journal_ends_over_several_lives(queue: Farm) -> None:
     queue.program(JOURNAL)
-    limit, before_s, parts = ("1:00", 40, 60) if queue.system == "lsf" else ("0:30", 15, 40)
+    limit, before_s, parts = ("1:00", 40, 80) if queue.system == "lsf" else ("0:30", 15, 40)
     words = ["--cpus-per-node", "2", "--time", limit, "app.py", str(parts), str(before_s)]
     done = queue.run("mpi-runtime", "submit", "--wait", *words)
     assert f"right {sum(range(parts))}" in done.stdout
@@ -147,15 +153,14 @@ def test_a_job_with_a_journal_ends_over_several_lives(queue: Farm) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_batch_ends_over_several_lives(queue: Farm) -> None:
-    (queue.work / "jobs.txt").write_text("".join(f"sleep 1; echo {number} >> ran\n" for number in range(40)))
-    limit, more = ("1:00", ["--drain-before", "40"]) if queue.system == "lsf" else ("0:30", ["--drain-before", "15"])
-    words = ["--batch", "jobs.txt", "--cpus-per-node", "2", "--time", limit, "--requeue", "--", "--fresh", *more]
+    (queue.work / "jobs.txt").write_text("".join(f"sleep 1; echo {number} >> ran\n" for number in range(90)))
+    words = ["--batch", "jobs.txt", "--cpus-per-node", "2", "--time", "1:00", "--requeue", "--", "--fresh"]
     done = queue.run("mpi-runtime", "submit", "--wait", *words)
-    assert "40 of 40 done" in done.stdout
+    assert "90 of 90 done" in done.stdout
     assert "ending what runs; the same line continues later" in done.stdout
     ran = (queue.work / "ran").read_text().split()
-    assert {*ran} == {*map(str, range(40))}
-    assert len(ran) < 50, "what was done is not forgotten"
+    assert {*ran} == {*map(str, range(90))}
+    assert len(ran) < 100, "what was done is not forgotten"
 
 
 def test_a_wrong_launch_line_is_named_with_its_cure(queue: Farm) -> None:
@@ -192,3 +197,71 @@ def test_calls_of_an_executor_are_jobs(queue: Farm) -> None:
     words = queue.run("python", "app.py").stdout.strip()
     numbers = [0] if queue.system == "flux" else [0, 1, 2]
     assert words == " ".join(str((number, queue.system)) for number in numbers) + " True JobError"
+
+
+def test_a_pbs_without_history_forgets_a_job_at_its_end(pbs: Farm) -> None:
+    (pbs.queue / "history").unlink()
+    pbs.program("import sys, time; time.sleep(float(sys.argv[1])); sys.exit(3)")
+    words = ["--cpus-per-node", "4", "--time", "5:00", "app.py"]
+    done = pbs.run("mpi-runtime", "submit", "--wait", *words, "0", code=3)
+    job = done.stdout.split()[0]
+    assert (
+        "FAILED (PBS has forgotten it), exit code 3; the program has ended with 3"
+        in pbs.run("mpi-runtime", "status", job).stdout
+    )
+    long, waits = pbs.submit(*words, "300"), pbs.submit(*words, "300")
+    pbs.run("qdel", waits)
+    assert pbs.status(waits)[0]["state"] == "CANCELLED"
+    wait_until(lambda: (pbs.work / f"app-{long}.exit").exists(), 60, "the program")
+    pbs.run("qdel", long)
+    wait_until(lambda: pbs.status(long)[0]["state"] == "FAILED", 60, "the end")
+    assert "does not know the job 4711" in pbs.run("mpi-runtime", "status", "4711", code=2).stderr
+
+
+REQUEUES = """
+import time
+from mpi_runtime import slurm
+
+slurm.before_walltime(1, slurm.requeue)
+time.sleep(300)
+"""
+
+
+def test_a_deleted_job_is_not_queued_again(queue: Farm) -> None:
+    """SIGTERM calls the callback, long before the end of the time."""
+    queue.program(REQUEUES)
+    job = queue.submit("--cpus-per-node", "1", "--time", "10:00", "app.py")
+    wait_until(lambda: (queue.work / f"app-{job}.exit").exists(), 60, "the program")
+    queue.run(*{"pbs": ["qdel"], "lsf": ["bkill"], "flux": ["flux", "cancel"]}[queue.system], job)
+    wait_until(lambda: queue.status(job)[0]["state"] not in ("RUNNING", "PENDING"), 60, "the end")
+    assert queue.status(job)[0]["state"] == "CANCELLED"
+    assert not list(queue.work.glob("*.next"))
+    assert len(list(queue.queue.glob("*.job"))) == (1 if queue.system == "lsf" else 2), (
+        "the successor, which is deleted"
+    )
+
+
+def test_a_user_cannot_rerun_a_job_of_pbs(pbs: Farm) -> None:
+    pbs.program(REQUEUES)
+    job = pbs.submit("--cpus-per-node", "1", "--time", "10:00", "app.py")
+    assert "Unauthorized Request" in pbs.run("qrerun", job, code=159).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["-p", "absent"], {"pbs": "The queues there are: qstat -Q", "lsf": "The queues there are: bqueues",
+                            "flux": "The queues there are: flux queue list"}),
+        (["-p", "short", "--time", "5:00"], {"pbs": "limits of a queue: qstat -Q -f QUEUE", "lsf": "bqueues -l QUEUE",
+                                             "flux": "The limits of each queue: flux queue list"}),
+        (["-N", "1-2"], dict.fromkeys(("pbs", "lsf", "flux"), "no ranges of nodes")),
+        (["--sbatch=-Cx"], dict.fromkeys(("pbs", "lsf", "flux"), "no options of sbatch")),
+        (["--gpus-per-node", "a100:2"], dict.fromkeys(("pbs", "lsf", "flux"), "no types of GPUs")),
+        (["--qsub=--nonsense"], {"pbs": "usage: qsub", "lsf": "Bad option", "flux": "unrecognized arguments"}),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_explained(words: list[str], error: dict[str, str], queue: Farm) -> None:
+    queue.program("")
+    done = queue.run("mpi-runtime", "submit", *words, "app.py", code=2)
+    assert error[queue.system] in done.stderr
+    assert not list(queue.work.glob("app-*"))
