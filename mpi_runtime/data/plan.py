@@ -75,16 +75,27 @@ class Joined(Struct, frozen=True, eq=False):
 
 
 class Divided(Struct, frozen=True, eq=False):
-    """The same rows in another number of blocks, or in blocks with another number of rows."""
+    """The same rows in blocks with another number of rows."""
 
     parent: Operator
-    blocks: int = 0
-    rows: int = 0
-    divide: Callable[[Operator, int], list[Block]] | None = None
-    """Runs the parent, and returns its rows in a number of blocks."""
+    rows: int
 
 
-Operator = Source | Mapped | Limited | Joined | Divided
+class Exchanged(Struct, frozen=True, eq=False):
+    """Rows for which all of the parents' are needed."""
+
+    parents: tuple[Operator, ...]
+    name: str
+    arguments: tuple[object, ...]
+    """The same in each run of a program."""
+    blocks: Callable[[int, int], list[Block]]
+    """Runs the parents, and returns blocks, or pieces that tasks read, for a number of CPUs and the size of blocks."""
+    keeps_rows: bool = True
+    """Whether there are as many rows, with the same columns, as in its only or first parent."""
+    is_stored: bool = False
+
+
+Operator = Source | Mapped | Limited | Joined | Divided | Exchanged
 
 
 class Built(Struct):
@@ -119,11 +130,9 @@ class Building:
             case Joined(parents):
                 ups = tuple(self.add(parent) for parent in parents)
                 return self._new(Stage("union", ups, limit=UNLIMITED))
-            case Divided(parent, blocks, rows, divide) if blocks and divide:
-                name = f"repartition({blocks})"
-                stored = divide(parent, blocks)
-                return self._source(Source(name, lambda cpus, block_bytes: stored, tuple, is_stored=True))
-            case Divided(parent, _, rows, _):
+            case Exchanged(_, name, _, blocks, _, is_stored):
+                return self._source(Source(name, blocks, tuple, is_stored=is_stored))
+            case Divided(parent, rows):
                 up = self.add(parent)
                 return self._new(Stage(f"repartition({rows} rows)", (up,), bundle_rows=rows), [_of_size(rows)])
 
@@ -182,8 +191,10 @@ def identity(operator: Operator) -> tuple[object, ...]:
             return (*identity(parent), "limit", rows)
         case Joined(parents):
             return tuple(identity(parent) for parent in parents)
-        case Divided(parent, blocks, rows):
-            return (*identity(parent), "repartition", blocks, rows)
+        case Divided(parent, rows):
+            return (*identity(parent), "repartition", rows)
+        case Exchanged(parents, name, arguments):
+            return (tuple(identity(parent) for parent in parents), name, *arguments)
 
 
 def has_limit(operator: Operator) -> bool:
@@ -193,7 +204,7 @@ def has_limit(operator: Operator) -> bool:
             return False
         case Limited():
             return True
-        case Joined(parents):
+        case Joined(parents) | Exchanged(parents):
             return any(map(has_limit, parents))
         case _:
             return has_limit(operator.parent)
@@ -204,7 +215,7 @@ def sources(operator: Operator) -> list[Source]:
     match operator:
         case Source():
             return [operator]
-        case Joined(parents):
+        case Joined(parents) | Exchanged(parents):
             return [source for parent in parents for source in sources(parent)]
         case _:
             return sources(operator.parent)

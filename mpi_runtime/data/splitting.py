@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import mpi_runtime
 from mpi_runtime.core import published
+from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.iterating import DataIterator, Tables, value_of
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
@@ -28,21 +29,19 @@ THREADS = 4
 class Shares:
     """A data set that several readers share."""
 
-    def __init__(self, operator: Operator, size: int, equal: bool) -> None:
+    def __init__(self, operator: Operator, size: int, equal: bool, settings: DataContext) -> None:
         """Start the actor that runs the stream."""
         self.size = size
+        self.settings = settings
         options = {"num_cpus": 0, "max_concurrency": 2 * size + THREADS}
-        self.sharing: ActorHandle = mpi_runtime.remote(Sharing).options(**options).remote(operator, equal)
-
-    def reader_of(self, rank: int, group: str) -> StreamSplitDataIterator:
-        """The part of a reader, which begins an iteration together with all others of its group."""
-        return StreamSplitDataIterator(self, rank, group)
+        self.sharing: ActorHandle = mpi_runtime.remote(Sharing).options(**options).remote(operator, equal, settings)
 
 
 class Sharing:
     """The actor. Each iteration of all readers is a run of the stream."""
 
-    def __init__(self, operator: Operator, equal: bool) -> None:
+    def __init__(self, operator: Operator, equal: bool, settings: DataContext) -> None:
+        settings.enter()
         self._operator = operator
         self._equal = equal
         self._state = threading.Condition()
@@ -171,6 +170,14 @@ class StreamSplitDataIterator(DataIterator):
     def world_size(self) -> int:
         """The number of readers."""
         return self._shares.size
+
+    def get_context(self) -> DataContext:
+        """Its settings."""
+        return self._shares.settings
+
+    def in_group(self, group: str) -> StreamSplitDataIterator:
+        """The same part, which begins an iteration together with the others of this group."""
+        return StreamSplitDataIterator(self._shares, self._rank, group)
 
     def _tables(self, ordered: bool) -> Tables:
         del ordered

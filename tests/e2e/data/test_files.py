@@ -17,6 +17,7 @@ import pyarrow  # noqa: E402
 from pyarrow import parquet  # noqa: E402
 
 from mpi_runtime import data  # noqa: E402
+from mpi_runtime.data import formats  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -44,6 +45,17 @@ def test_parquet(tmp_path: Path) -> None:
     assert even.count() == 7
     named = data.read_parquet(str(tmp_path), include_paths=True).take(1)[0]
     assert named["path"] == str(tmp_path / "0.parquet")
+
+
+def test_large_rows_of_parquet_are_not_decoded_all_at_once(tmp_path: Path) -> None:
+    """Two row groups of 20 MB: a reader that has all of them at once ignores the budget."""
+    values = pyarrow.array(numpy.random.default_rng(0).standard_normal(40 * 125_000))
+    column = pyarrow.FixedSizeListArray.from_arrays(values, 125_000)
+    path = tmp_path / "wide.parquet"
+    parquet.write_table(pyarrow.table({"x": column}), path, row_group_size=20, compression="none")
+    tables = list(formats.parquet_rows(str(path), {"columns": None, "filter": None}))
+    assert sum(table.num_rows for table in tables) == 40
+    assert max(table.nbytes for table in tables) <= 5 << 20
 
 
 def test_a_large_file_is_read_by_several_tasks(tmp_path: Path) -> None:
