@@ -10,15 +10,17 @@ from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.request import Request
 from mpi_runtime.slurm.status import Granted, Status, table, task_number, task_numbers
-from mpi_runtime.slurm.systems.flux import decimal
+from mpi_runtime.slurm.systems import flux, lives
 from mpi_runtime.slurm.systems.slurm import facts_of
 from mpi_runtime.slurm.systems.system import Queue
 
 __all__ = [
-    "Granted", "Status", "cancel", "cancel_command", "cancel_waiting", "check_program", "cluster", "end", "facts_of",
-    "granted", "has_ended", "make_request",
+    "VARIABLES", "Granted", "Status", "cancel", "cancel_command", "cancel_waiting", "check_program", "cluster", "end",
+    "facts_of", "granted", "has_ended", "make_request",
     "status", "statuses", "submit", "submit_script", "table", "task_numbers",
 ]  # fmt: skip
+VARIABLES = (profiles.FILE, script.WARN_S, lives.LIFE, flux.PLACE)
+"""The variables that this package reads, or that its batch scripts set."""
 _ID = re.compile(r"\d+(_\d+|\+\d+)?")
 """A job, a task of an array, or a part of a heterogeneous job."""
 
@@ -175,7 +177,7 @@ def cancel_command() -> str:
 def _as_printed(job: str) -> str:
     """Return the id for 4711.server and 4711[3].server of PBS, 4711[3] of LSF, and ƒ2ocEvDUtBb of Flux."""
     found = re.fullmatch(r"(\d+)(?:\[(\d*)\])?(?:\.[\w.-]+)?", job)
-    return decimal(job) if found is None else "_".join(filter(None, found.groups()))
+    return flux.decimal(job) if found is None else "_".join(filter(None, found.groups()))
 
 
 def _queue(system: str | None) -> Queue:

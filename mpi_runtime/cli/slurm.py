@@ -242,7 +242,7 @@ def submit_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mpi-runtime submit",
         usage="mpi-runtime submit [options] (app.py | -m module | --doctor | --batch FILE) [arguments]",
-        description="Submit a program to Slurm or another batch system, on whole nodes unless --cpus-per-node is given.",
+        description="Submit a program to a batch system, on whole nodes unless --cpus-per-node is given.",
         epilog="Options for all your jobs belong in a profile: ~/.config/mpi-runtime/slurm.toml, see docs/slurm.md. "
         "The output goes to NAME-JOB.out in this directory.",
         allow_abbrev=False,

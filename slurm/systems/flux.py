@@ -32,6 +32,7 @@ CANCEL: str = "flux cancel"
 TASK: str = "FLUX_JOB_CC"
 JOB: str = lives.JOB
 ARRAY_JOB: str = lives.OF_TASK % TASK
+ARRAY_MAX: int = 1
 NODE_COUNT: str = "FLUX_JOB_NNODES"
 MISTAKES: str = "Flux then calls the job COMPLETED"
 SIGNALS: str = """\
@@ -168,11 +169,11 @@ def submit(text: str, cwd: str | None) -> str:
     Raises:
         SlurmError: Flux refused. The message says why.
     """
-    return _submit(text, cwd, [])
+    return _submit(text, cwd)
 
 
-def _submit(text: str, cwd: str | None, parent: list[str], *options: str) -> str:
-    answer = _call(["flux", *parent, "batch", *options], cwd, text, env=lives.without_job(_OF_A_JOB))
+def _submit(text: str, cwd: str | None, *options: str) -> str:
+    answer = _call(["flux", *_parent(), "batch", *options], cwd, text, env=lives.without_job(_OF_A_JOB))
     job = decimal(answer.strip().splitlines()[-1])
     if not job.isdecimal():
         raise SlurmError(f"flux batch has not answered with the id of a job: {answer.strip()!r}")
@@ -291,7 +292,7 @@ def largest_node(partition: str | None) -> float:
 def allow_requeue(own: Allocation) -> bool:
     """Submit a job that begins when this one has ended, and continues it."""
     dependency = f"--dependency=afterany:{lives.own_id(own, PLACE).partition(' ')[0]}"
-    return lives.allow_requeue(own, lambda text, cwd: _submit(text, cwd, _parent(), dependency), "Flux")
+    return lives.allow_requeue(own, lambda text, cwd: _submit(text, cwd, dependency), "Flux")
 
 
 def requeue(own: Allocation) -> None:

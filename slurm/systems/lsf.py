@@ -33,6 +33,7 @@ CANCEL: str = "bkill"
 TASK: str = "LSB_JOBINDEX"
 JOB: str = lives.JOB
 ARRAY_JOB: str = lives.OF_TASK % TASK
+ARRAY_MAX: int = 1000
 NODE_COUNT: str = "LSB_MAX_NUM_PROCESSORS"
 MISTAKES: str = "LSF then calls the job DONE"
 SIGNALS: str = """\

@@ -33,6 +33,7 @@ CANCEL: str = "qdel"
 TASK: str = "PBS_ARRAY_INDEX"
 JOB: str = lives.JOB
 ARRAY_JOB: str = lives.OF_TASK % TASK
+ARRAY_MAX: int = 1000
 NODE_COUNT: str = "PBS_NUM_NODES"
 MISTAKES: str = "PBS then calls the job finished"
 SIGNALS: str = lives.SIGNALS

@@ -30,6 +30,7 @@ CANCEL: str = "qdel"
 JOB: str = "$JOB_ID"
 ARRAY_JOB: str = "${JOB_ID}_$SGE_TASK_ID"
 TASK: str = "SGE_TASK_ID"
+ARRAY_MAX: int = 1000
 NODE_COUNT: str = "NHOSTS"
 MISTAKES: str = "Grid Engine then calls the job done"
 SIGNALS: str = """\

@@ -21,6 +21,7 @@ CANCEL: str = "scancel"
 JOB: str = "$SLURM_JOB_ID"
 ARRAY_JOB: str = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
 TASK: str = "SLURM_ARRAY_TASK_ID"
+ARRAY_MAX: int = 1000
 NODE_COUNT: str = "SLURM_JOB_NUM_NODES"
 MISTAKES: str = "Slurm then calls the job COMPLETED"
 SIGNALS: str = """\

@@ -79,6 +79,8 @@ class Queue(System, Protocol):
     """The same for a task of an array."""
     TASK: str
     """The variable with the index of a task."""
+    ARRAY_MAX: int
+    """The most tasks of an array that its own settings allow, or a thousand; 1: it has no arrays."""
     NODE_COUNT: str
     """The variable with the number of nodes."""
     MISTAKES: str

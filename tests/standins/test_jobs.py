@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.helpers import wait_until
+from tests.helpers import MARK, wait_until
 from tests.standins import flux
 from tests.standins.farm import Farm
 
@@ -176,6 +176,15 @@ def test_a_wrong_launch_line_is_named_with_its_cure(queue: Farm) -> None:
     assert "mpi-runtime run -n 2 app.py" in found.read_text()
 
 
+def test_doctor_as_a_job_knows_the_variables_of_submit(queue: Farm) -> None:
+    words = ["--wait", "--time", "5:00", "--warn-s", "60", "--name", "a.b-5"]
+    said = queue.run("mpi-runtime", "submit", "--doctor", *words).stdout
+    assert f"({queue.system}) on {HERE}" in said
+    assert "nothing wrong was found" in said
+    noted = re.findall(r"(\w+) is set, and this runtime does not read it", said)
+    assert {*noted} <= {MARK}
+
+
 CALLS = """
 import os, time
 from mpi_runtime import slurm
@@ -184,9 +193,7 @@ def where(number):
     return number, slurm.allocation().system
 
 executor = slurm.Executor("calls", time="0:02:00", cpus_per_node=1)
-jobs = [executor.submit(where, 0)]
-if jobs[0].result(60)[1] != "flux":
-    jobs += executor.map_array(where, range(1, 3))
+jobs = [*executor.map_array(where, [0]), *executor.map_array(where, range(1, 3))]
 waits, bad = executor.submit(time.sleep, 300), executor.submit(os._exit, 3)
 print(*[job.result(60) for job in jobs], waits.cancel(), type(bad.exception(90)).__name__)
 """
@@ -195,8 +202,7 @@ print(*[job.result(60) for job in jobs], waits.cancel(), type(bad.exception(90))
 def test_calls_of_an_executor_are_jobs(queue: Farm) -> None:
     queue.program(CALLS)
     words = queue.run("python", "app.py").stdout.strip()
-    numbers = [0] if queue.system == "flux" else [0, 1, 2]
-    assert words == " ".join(str((number, queue.system)) for number in numbers) + " True JobError"
+    assert words == " ".join(str((number, queue.system)) for number in range(3)) + " True JobError"
 
 
 def test_a_pbs_without_history_forgets_a_job_at_its_end(pbs: Farm) -> None:
