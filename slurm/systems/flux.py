@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from mpi_runtime.slurm import commands, nodelist
 from mpi_runtime.slurm.commands import SlurmError
@@ -23,7 +23,7 @@ from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.request import Request, seconds
 from mpi_runtime.slurm.status import Granted, Status
 from mpi_runtime.slurm.systems import devices, lives, variables
-from mpi_runtime.slurm.systems.lives import Found
+from mpi_runtime.slurm.systems.lives import Facts, Found, number, part, text
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "flux"
@@ -198,37 +198,35 @@ def _look(job: str) -> list[Found]:
             return []
         raise
     try:
-        facts = json.loads(answer)
+        facts = cast(Facts, json.loads(answer))
     except ValueError as error:
         raise SlurmError(f"flux jobs --json has not answered with JSON: {error}") from None
-    return [_found(one) for one in facts.get("jobs", [facts]) if one]
+    return [_found(facts)] if "id" in facts else []
 
 
-def _found(facts: Mapping[str, Any]) -> Found:
-    state, result = str(facts.get("state", "")), str(facts.get("result", ""))
-    start_s, limit_s = facts.get("t_run"), facts.get("duration") or None
+def _found(facts: Facts) -> Found:
+    state, result = text(facts, "state"), text(facts, "result")
+    start_s, limit_s = number(facts, "t_run"), number(facts, "duration") or None
     code, end_s, reason, advice = None, None, "", ""
     if state == "INACTIVE":
-        status, problem = int(facts.get("returncode", 0)), cast(dict[str, Any], facts.get("exception") or {})
-        code, end_s = (128 - status if -128 < status < 0 else abs(status)), facts.get("t_inactive")
-        reason = str(problem.get("note") or "") if problem.get("occurred") else ""
+        status, problem = int(number(facts, "returncode") or 0), part(facts, "exception")
+        code, end_s = (128 - status if -128 < status < 0 else abs(status)), number(facts, "t_inactive")
+        reason = text(problem, "note") if problem.get("occurred") else ""
         state = {"CANCELED": "CANCELLED"}.get(result, result)
-        if state == "FAILED":
-            state = lives.ended(code, end_s - start_s if start_s and end_s else None, limit_s)
     elif state in ("RUN", "CLEANUP"):
         state = "RUNNING"
     else:
-        sched = facts.get("annotations", {}).get("sched", {})
-        reason, start_s = str(sched.get("reason_pending", "")), sched.get("t_estimate")
+        sched = part(part(facts, "annotations"), "sched")
+        reason, start_s = text(sched, "reason_pending"), number(sched, "t_estimate")
         if facts.get("dependencies"):
             reason, advice = "dependency", "it waits for another job"
         elif facts.get("urgency") == 0:
             reason, advice = "hold", f"it is held: flux job urgency {facts['id']} default"
         state = "PENDING"
-    nodes = ",".join(nodelist.expand(str(facts.get("nodelist") or "")))
+    nodes = ",".join(nodelist.expand(text(facts, "nodelist")))
     return Found(
-        decimal(str(facts["id"])), str(facts.get("name", "")), str(facts.get("cwd", "")), state, reason, code, nodes,
-        start_s, end_s, limit_s, advice,
+        decimal(text(facts, "id")), text(facts, "name"), text(facts, "cwd"), state, reason, code, nodes, start_s,
+        end_s, limit_s, advice,
     )  # fmt: skip
 
 

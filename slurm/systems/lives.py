@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from mpi_runtime.slurm import exit_file
 from mpi_runtime.slurm.commands import SlurmError
@@ -84,6 +84,27 @@ class Found(NamedTuple):
     end_s: float | None = None
     limit_s: float | None = None
     advice: str = ""
+
+
+Facts = Mapping[str, object]
+"""A part of an answer in JSON."""
+
+
+def part(facts: Facts, name: str) -> Facts:
+    """Return the table of this name; empty if it is not stated."""
+    found = facts.get(name)
+    return cast(Facts, found) if isinstance(found, dict) else {}
+
+
+def text(facts: Facts, name: str) -> str:
+    """Return the value of this name as text; empty if it is not stated."""
+    return str(facts.get(name) or "")
+
+
+def number(facts: Facts, name: str) -> float | None:
+    """Return the number of this name; None: it is not stated."""
+    found = facts.get(name)
+    return found if isinstance(found, (int, float)) else None
 
 
 Look = Callable[[str], list[Found]]
@@ -227,8 +248,11 @@ def _by_file(job: str, whose: str) -> list[Found]:
 
 
 def ended(code: int, used_s: float | None, limit_s: float | None) -> str:
-    """Return the state of a job that has ended with this exit code, in Slurm's words."""
-    if code in (143, 137, 130):  # SIGTERM, SIGKILL, SIGINT
+    """Return the state of a job that has ended with this exit code, in Slurm's words.
+
+    The batch script ends with 143 if it has got SIGTERM, and the program did not run to its end.
+    """
+    if code == 143:
         is_over = used_s is not None and limit_s is not None and used_s >= limit_s
         return "TIMEOUT" if is_over else "CANCELLED"
     return "FAILED" if code else "COMPLETED"

@@ -17,14 +17,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
 
 from mpi_runtime.slurm import commands
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.request import Request, seconds
 from mpi_runtime.slurm.status import Granted, Status
 from mpi_runtime.slurm.systems import devices, lives, variables
-from mpi_runtime.slurm.systems.lives import Found
+from mpi_runtime.slurm.systems.lives import Facts, Found, number, part, text
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "pbs"
@@ -199,40 +198,42 @@ def _look(job: str) -> list[Found]:
     return []
 
 
-def _jobs(text: str) -> dict[str, dict[str, Any]]:
+def _jobs(answer: str) -> dict[str, Facts]:
     try:
-        answer = json.loads(text, strict=False)  # PBS does not mask what variables have
+        found = part(json.loads(answer, strict=False), "Jobs")  # PBS does not mask what variables have
     except ValueError as error:
         raise SlurmError(f"qstat -F json has not answered with JSON: {error}") from None
-    return cast(dict[str, dict[str, Any]], answer.get("Jobs", {}))
+    return {name: part(found, name) for name in found}
 
 
-def _found(name: str, facts: Mapping[str, Any]) -> Found:
-    number = re.match(r"(\d+)(?:\[(\d+)\])?", name)
-    job = "_".join(filter(None, number.groups())) if number else name
-    wanted, used = facts.get("Resource_List", {}), facts.get("resources_used", {})
-    limit_s, used_s = (variables.seconds(str(one.get("walltime", ""))) for one in (wanted, used))
-    start_s = variables.time(str(facts.get("stime", "")), _ANSWER_S)
-    letter, code = str(facts.get("job_state", "")), None
-    nodes = dict.fromkeys(part.partition("/")[0] for part in str(facts.get("exec_host", "")).split("+"))
-    state, reason, advice, end_s = _STATES.get(letter, ""), str(facts.get("comment", "")), "", None
+def _found(name: str, facts: Facts) -> Found:
+    found = re.match(r"(\d+)(?:\[(\d+)\])?", name)
+    job = "_".join(filter(None, found.groups())) if found else name
+    resources = part(facts, "Resource_List"), part(facts, "resources_used")
+    limit_s, used_s = (variables.seconds(text(one, "walltime")) for one in resources)
+    start_s = variables.time(text(facts, "stime"), _ANSWER_S)
+    letter, code = text(facts, "job_state"), None
+    nodes = dict.fromkeys(one.partition("/")[0] for one in text(facts, "exec_host").split("+"))
+    state, reason, advice, end_s = _STATES.get(letter, ""), text(facts, "comment"), "", None
     if state == "PENDING":
-        start_s = variables.time(str(facts.get("estimated", {}).get("start_time", "")), _ANSWER_S)
+        start_s = variables.time(text(part(facts, "estimated"), "start_time"), _ANSWER_S)
         reason = reason.removeprefix("Not Running: ")
         if letter == "H":
-            reason, advice = reason or "hold", f"it waits for another job, or is held: qrls {number and number[0]}"
+            reason, advice = reason or "hold", f"it waits for another job, or is held: qrls {found and found[0]}"
     elif state:
         reason = ""
     else:  # F, or X for a task
-        status = facts.get("Exit_status")
+        status = number(facts, "Exit_status")
         end_s = start_s + (used_s or 0) if start_s is not None else None
         if status is not None:
-            code = status % _SIGNALLED + 128 if status >= _SIGNALLED else abs(status)
-        state = "CANCELLED" if code is None else lives.ended(code, used_s, limit_s)
+            code = int(status % _SIGNALLED + 128 if status >= _SIGNALLED else abs(status))
+        reason = "" if reason.startswith("Job run at ") else reason
+        is_killed = status is not None and status >= _SIGNALLED
+        state = "CANCELLED" if code is None else lives.ended(143 if is_killed else code, used_s, limit_s)
         state = "TIMEOUT" if status == _OVERTIME else state
     return Found(
-        job, str(facts.get("Job_Name", "")), str(facts.get("Variable_List", {}).get("PBS_O_WORKDIR", "")), state,
-        reason, code, ",".join(filter(None, nodes)), start_s, end_s, limit_s, advice,
+        job, text(facts, "Job_Name"), text(part(facts, "Variable_List"), "PBS_O_WORKDIR"), state, reason, code,
+        ",".join(filter(None, nodes)), start_s, end_s, limit_s, advice,
     )  # fmt: skip
 
 
