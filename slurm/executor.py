@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from mpi_runtime.slurm import calls, jobs, script
+from mpi_runtime.slurm import calls, jobs, script, systems
 from mpi_runtime.slurm.calls import DelayedSubmission
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.job import Job, Submitted
@@ -22,8 +22,6 @@ T = TypeVar("T")
 PROGRAM = ("-m", "mpi_runtime.slurm.call_program")
 LOOK_S = 0.2
 """Seconds between looks at the directories of results."""
-ARRAY_MAX = 1000
-"""Tasks of one array: the largest index that Slurm allows by its own default, MaxArraySize=1001."""
 
 
 class Executor(futures.Executor):
@@ -129,7 +127,7 @@ class Executor(futures.Executor):
                 yield
             finally:
                 self._batch = None
-            size = ARRAY_MAX * self._parameters.calls_per_job
+            size = self._array_max() * self._parameters.calls_per_job
             for first in range(0, len(pairs), size):
                 some = pairs[first : first + size]
                 self._submit([call for call, _ in some], [job for _, job in some], is_array=True)
@@ -137,6 +135,13 @@ class Executor(futures.Executor):
             for job in (job for _, job in pairs if job.submitted is None):
                 job.cancel()  # else who has it would wait for ever
             raise
+
+    def _array_max(self) -> int:
+        system = jobs.make_request(self._profile, **self._options).system
+        most = systems.queue(system).ARRAY_MAX
+        if most == 1 and self._parameters.array_parallelism is not None:
+            raise ValueError(f"array_parallelism needs arrays of jobs, and {system} has none")
+        return most
 
     def jobs(self) -> list[Job[Any]]:
         """Return the futures of all calls in the folder, in the order of submission, also those of other programs."""
@@ -173,6 +178,7 @@ class Executor(futures.Executor):
             checkpoint_s=own.checkpoint_s,
         )
         options = {"name": some[0].name, **self._options}
+        is_array = is_array and submission.tasks > 1  # PBS has no array of one task
         if is_array:
             limit = f"%{own.array_parallelism}" if own.array_parallelism else ""
             options["array"] = f"1-{submission.tasks}{limit}"

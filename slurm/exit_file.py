@@ -29,7 +29,7 @@ class ExitFile:
 
     def __init__(self, path: str) -> None:
         """Write that the program runs, and handle SIGUSR1 from now on."""
-        self._path = path
+        self.path = path
         self._code: str = "1"
         self.was_told = False
         """Whether SIGUSR1 came before `before_walltime` installed its own handler."""
@@ -50,16 +50,16 @@ class ExitFile:
         self._write(f"{state} {os.getpid()} {os.uname().nodename}")
 
     def _write(self, text: str) -> None:
-        if self._path.startswith("/proc/"):
+        if self.path.startswith("/proc/"):
             with suppress(OSError):  # its reader is gone
-                Path(self._path).write_text(f"{text}\n")
+                Path(self.path).write_text(f"{text}\n")
             return
         # Replaced atomically: the script may read it at any time.
-        temporary = f"{self._path}.new"
+        temporary = f"{self.path}.new"
         Path(temporary).unlink(missing_ok=True)  # of a killed program, or a symbolic link, which "x" does not follow
         with open(temporary, "x") as file:
             file.write(f"{text}\n")
-        os.replace(temporary, self._path)
+        os.replace(temporary, self.path)
 
     @contextmanager
     def around_program(self) -> Generator[None]:

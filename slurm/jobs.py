@@ -10,14 +10,17 @@ from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.request import Request
 from mpi_runtime.slurm.status import Granted, Status, table, task_number, task_numbers
+from mpi_runtime.slurm.systems import flux, lives
 from mpi_runtime.slurm.systems.slurm import facts_of
 from mpi_runtime.slurm.systems.system import Queue
 
 __all__ = [
-    "Granted", "Status", "cancel", "cancel_command", "cancel_waiting", "check_program", "cluster", "end", "facts_of",
-    "granted", "has_ended", "make_request",
+    "VARIABLES", "Granted", "Status", "cancel", "cancel_command", "cancel_waiting", "check_program", "cluster", "end",
+    "facts_of", "granted", "has_ended", "make_request",
     "status", "statuses", "submit", "submit_script", "table", "task_numbers",
 ]  # fmt: skip
+VARIABLES = (profiles.FILE, script.WARN_S, lives.LIFE, flux.PLACE)
+"""The variables that this package reads, or that its batch scripts set."""
 _ID = re.compile(r"\d+(_\d+|\+\d+)?")
 """A job, a task of an array, or a part of a heterogeneous job."""
 
@@ -110,9 +113,10 @@ def statuses(job: str | int, system: str | None = None) -> list[Status]:
     Raises:
         SlurmError: the batch system does not know the job, or does not answer.
     """
-    if not _ID.fullmatch(str(job)):
+    name = _as_printed(str(job))
+    if not _ID.fullmatch(name):
         raise SlurmError(f"{str(job)!r} is not the id of a job: ids are like 4711, or 4711_3 for a task of an array")
-    return sorted(_queue(system).statuses(str(job)), key=task_number)
+    return sorted(_queue(system).statuses(name), key=task_number)
 
 
 def granted(job: str | int) -> dict[str, Granted]:
@@ -168,6 +172,12 @@ def cluster(system: str | None = None) -> str:
 def cancel_command() -> str:
     """Return the command that ends a job, for people."""
     return _queue(None).CANCEL
+
+
+def _as_printed(job: str) -> str:
+    """Return the id for 4711.server and 4711[3].server of PBS, 4711[3] of LSF, and ƒ2ocEvDUtBb of Flux."""
+    found = re.fullmatch(r"(\d+)(?:\[(\d*)\])?(?:\.[\w.-]+)?", job)
+    return flux.decimal(job) if found is None else "_".join(filter(None, found.groups()))
 
 
 def _queue(system: str | None) -> Queue:

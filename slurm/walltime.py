@@ -48,14 +48,14 @@ def can_requeue() -> bool:
 
 
 def counts_restarts() -> bool:
-    """Whether the batch system of this job counts its restarts. Grid Engine has 1 for each of them."""
-    return allocation().system != "sge"
+    """Whether the batch system of this job counts its restarts. Grid Engine and LSF have 1 for each of them."""
+    return allocation().system not in ("sge", "lsf")
 
 
 def end_time() -> float | None:
     """Return the end of this job's time, in seconds since 1970; None if it is not known.
 
-    Asks the batch system (Slurm, PBS or LSF), because the time may have been changed. Without an answer the end that
+    Asks the batch system, because the time may have been changed. Without an answer the end that
     was known at the start counts.
     """
     own = allocation()
@@ -113,19 +113,20 @@ def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
 
 
 def requeue() -> None:
-    """Make Slurm start this job again, from its beginning and under the same id, as soon as there is room.
+    """Start this job again, from its beginning and under the same id, as soon as there is room.
 
     The running program ends: save first. A program that `submit` started is interrupted as by Ctrl-C, ends in order,
     and is then requeued. Slurm ends other programs by SIGTERM and SIGKILL. `allocation().restarts` counts the restarts.
-    A job that a preemption has already requeued is left as it is.
+    A job that a preemption has already requeued is left as it is. PBS and Flux do not requeue jobs of users: there a
+    program of `submit` submits its job once more, and the id of the first one stays the id of them all.
 
     Raises:
-        SlurmError: this is not a job of Slurm, it was cancelled, or Slurm refuses (interactive jobs cannot be
+        SlurmError: this is not a batch job, it was cancelled, or the batch system refuses (interactive jobs cannot be
             requeued).
     """
     own = allocation()
     if not systems.can_requeue(own.system):
-        raise SlurmError("this is not a Slurm job, nor one of Grid Engine, so it cannot be requeued")
+        raise SlurmError("this is not a batch job, so it cannot be requeued")
     queue = systems.queue(own.system)
     if not queue.allow_requeue(own):
         return  # at a preemption Slurm queues the job again before it ends the processes

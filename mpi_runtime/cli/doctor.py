@@ -343,6 +343,7 @@ def _report(
 def _settings(env: Mapping[str, str], cpus: int) -> list[Finding]:
     """Notes about variables of this runtime that are probably mistakes."""
     known = [name for name in vars(config).values() if isinstance(name, str) and name.startswith("MPI_RUNTIME_")]
+    known += jobs.VARIABLES
     found = [
         Finding(f"{name} is set, and this runtime does not read it", unknown("variable", name, known), is_note=True)
         for name in sorted(env)

@@ -7,18 +7,23 @@
 - `slurm_variables.py`: the allocation of a job of Slurm
 - `pbs.py`: OpenPBS, PBS Pro and Torque
 - `lsf.py`: LSF
+- `flux.py`: Flux
 - `sge.py`: Grid Engine
 - `sge_jobs.py`: jobs of Grid Engine: qsub, qstat, qacct, qdel
+- `lives.py`: what PBS, LSF and Flux have in common: the output, a clock, a job that continues as another one
 """
 
 import shutil
 from collections.abc import Mapping
 
-from mpi_runtime.slurm.systems import lsf, pbs, sge, slurm
+from mpi_runtime.slurm.systems import flux, lsf, pbs, sge, slurm
 from mpi_runtime.slurm.systems.system import Queue, System
 
-_ALL: tuple[System, ...] = (slurm, pbs, lsf, sge)
-_QUEUES: Mapping[str, Queue] = {slurm.NAME: slurm, sge.NAME: sge}
+_ALL: tuple[Queue, ...] = (flux, slurm, pbs, lsf, sge)
+"""In the order in which they are looked for in a job: a Flux may run in a job of another system."""
+_HERE: tuple[Queue, ...] = (slurm, sge, pbs, lsf, flux)
+"""In the order in which they are looked for on a host."""
+_QUEUES: Mapping[str, Queue] = {one.NAME: one for one in _HERE}
 
 
 def around(env: Mapping[str, str]) -> System | None:
@@ -35,12 +40,10 @@ def queue(name: str) -> Queue:
     """Return the batch system of this name, to which jobs can be submitted.
 
     Raises:
-        ValueError: jobs cannot be submitted to it.
+        ValueError: there is no such system.
     """
     if name not in _QUEUES:
-        raise ValueError(
-            f"system must be one of {', '.join(_QUEUES)}, not {name!r}: jobs cannot be submitted to others"
-        )
+        raise ValueError(f"system must be one of {', '.join(_QUEUES)}, not {name!r}")
     return _QUEUES[name]
 
 

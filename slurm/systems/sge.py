@@ -21,7 +21,7 @@ from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.request import Request, seconds
 from mpi_runtime.slurm.status import Granted
-from mpi_runtime.slurm.systems import sge_jobs, variables
+from mpi_runtime.slurm.systems import lives, sge_jobs, variables
 from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "sge"
@@ -30,6 +30,7 @@ CANCEL: str = "qdel"
 JOB: str = "$JOB_ID"
 ARRAY_JOB: str = "${JOB_ID}_$SGE_TASK_ID"
 TASK: str = "SGE_TASK_ID"
+ARRAY_MAX: int = 1000
 NODE_COUNT: str = "NHOSTS"
 MISTAKES: str = "Grid Engine then calls the job done"
 SIGNALS: str = """\
@@ -53,11 +54,6 @@ requeue() {
 """
 PASSING: tuple[str, ...] = ("unable to send message to qmaster", "unable to contact qmaster", "got no connection")
 UNKNOWN: tuple[str, ...] = ("grid engine does not know the job",)
-_CLOCK = """\
-(trap 'kill $!; exit' TERM; sleep {seconds} & wait $! && kill -URG $$) &
-clock=$!
-trap 'kill $clock 2>/dev/null' EXIT
-"""
 _call = functools.partial(commands.call, cures=sge_jobs.CURES, whose="Grid Engine")
 submit, statuses, cancel_waiting = sge_jobs.submit, sge_jobs.statuses, sge_jobs.cancel_waiting
 end = cancel = sge_jobs.cancel
@@ -187,11 +183,7 @@ def output(request: Request, name: str) -> str:
     return f"{name}-{'$JOB_ID_$TASK_ID' if request.array else '$JOB_ID'}.out"
 
 
-def before(request: Request) -> list[str]:
-    """Start the clock that announces the end, if that was requested."""
-    if request.warn_s is None:
-        return []
-    return [_CLOCK.format(seconds=f"{max(1, seconds(request.time) - request.warn_s):.0f}")]
+before = lives.clock
 
 
 def after(request: Request) -> list[str]:

@@ -16,7 +16,7 @@ from mpi_runtime.slurm import commands, exit_file
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.status import Status, task_numbers
-from mpi_runtime.slurm.systems import devices
+from mpi_runtime.slurm.systems import devices, lives
 
 CURES = (
     ("unknown resource", "The resources there are: qconf -sc"),
@@ -192,8 +192,8 @@ def _status(
     place = Path(_places.get(job.partition("_")[0], ("", ""))[1]).resolve()
     base = place / f"{name}-{job}"
     return Status(
-        job=job, state=state, reason=reason, exit_code=code, nodes=nodes, name=name, start=_shown(start_s),
-        end=_shown(end_s), time_used=_span(used_s), time_limit=_span(limit_s),
+        job=job, state=state, reason=reason, exit_code=code, nodes=nodes, name=name, start=lives.shown(start_s),
+        end=lives.shown(end_s), time_used=lives.span(used_s), time_limit=lives.span(limit_s),
         output=f"{base}.out" if "[" not in job else None,
         program_exit_code=exit_file.read(Path(f"{base}.exit")), advice=advice,
     )  # fmt: skip
@@ -242,14 +242,3 @@ def _time(text: str) -> float | None:
         return datetime.strptime(text, "%a %b %d %H:%M:%S %Y").timestamp()
     except ValueError:
         return None
-
-
-def _shown(at_s: float | None) -> str:
-    return "" if at_s is None else datetime.fromtimestamp(at_s).isoformat(timespec="seconds")
-
-
-def _span(for_s: float | None) -> str:
-    if for_s is None:
-        return ""
-    minutes, rest = divmod(int(for_s), 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{rest:02}"

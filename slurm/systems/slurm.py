@@ -21,6 +21,7 @@ CANCEL: str = "scancel"
 JOB: str = "$SLURM_JOB_ID"
 ARRAY_JOB: str = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
 TASK: str = "SLURM_ARRAY_TASK_ID"
+ARRAY_MAX: int = 1000
 NODE_COUNT: str = "SLURM_JOB_NUM_NODES"
 MISTAKES: str = "Slurm then calls the job COMPLETED"
 SIGNALS: str = """\
@@ -137,7 +138,7 @@ def complete(request: Request) -> Request:
 def check(request: Request) -> None:
     """Raise ValueError for options of other systems."""
     if request.pe is not None or request.qsub:
-        raise ValueError("pe and qsub are for Grid Engine; for other options of Slurm: sbatch (--sbatch)")
+        raise ValueError("pe and qsub are for other systems; for other options of Slurm: sbatch (--sbatch)")
 
 
 def header(request: Request, name: str) -> list[str]:

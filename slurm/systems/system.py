@@ -20,7 +20,7 @@ class Allocation:
     """The resources that a batch system has granted to a job. Fields that it does not state are empty or None."""
 
     system: str = ""
-    """The batch system: "slurm", "pbs", "lsf" or "sge"; empty outside of a job."""
+    """The batch system: "slurm", "sge", "pbs", "lsf" or "flux"; empty outside of a job."""
     job: str = ""
     """The id of the job in the batch system."""
     nodes: tuple[str, ...] = ()
@@ -79,6 +79,8 @@ class Queue(System, Protocol):
     """The same for a task of an array."""
     TASK: str
     """The variable with the index of a task."""
+    ARRAY_MAX: int
+    """The most tasks of an array that its own settings allow, or a thousand; 1: it has no arrays."""
     NODE_COUNT: str
     """The variable with the number of nodes."""
     MISTAKES: str

@@ -91,7 +91,7 @@ def test_wrong_uses() -> None:
     for seconds in (-1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="seconds must be a finite number"):
             slurm.before_walltime(seconds, print)
-    with pytest.raises(slurm.SlurmError, match="this is not a Slurm job"):
+    with pytest.raises(slurm.SlurmError, match="this is not a batch job"):
         slurm.requeue()
     assert slurm.end_time() is None
     completed = run_program(

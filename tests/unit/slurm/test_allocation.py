@@ -186,6 +186,8 @@ PBS_PRO = """Job Id: 315236.head
         PBS_O_QUEUE=submission
 """
 
+BJOBS = "bjobs -noheader -o time_left run_time runtimelimit delimiter=';'"
+
 
 @pytest.mark.parametrize(
     ("own", "command", "answer", "left_s"),
@@ -197,10 +199,12 @@ PBS_PRO = """Job Id: 315236.head
         (Allocation("pbs", "1"), "qstat -f 1", PBS_PRO.replace("stime", "qtime"), 720 * 3600 - 30 * 60 - 5),
         (Allocation("pbs", "1"), "qstat -f 1", TORQUE.replace("Resource_List.walltime", "x"), None),
         (Allocation("pbs", "1"), "qstat -f 1", TORQUE.replace("03:00:00", "10800"), 3 * 3600 - 12 * 60 - 4),
-        (Allocation("lsf", "77"), "bjobs -noheader -o time_left 77", "0:12 L\n", 12 * 60),
-        (Allocation("lsf", "77", array_task=5), "bjobs -noheader -o time_left 77[5]", "121:30 L\n", 121.5 * 3600),
-        (Allocation("lsf", "77"), "bjobs -noheader -o time_left 77", "-\n", None),
-        (Allocation("lsf", "77"), "bjobs -noheader -o time_left 77", "0:12 E\n", None),
+        (Allocation("lsf", "77"), f"{BJOBS} 77", "0:12 L\n", 12 * 60),
+        (Allocation("lsf", "77"), f"{BJOBS} 77", "0:12 L;2835 second(s);60.0\n", 60 * 60 - 2835),
+        (Allocation("lsf", "77"), f"{BJOBS} 77", "0:12 L;2835 second(s);600.0\n", 12 * 60),
+        (Allocation("lsf", "77", array_task=5), f"{BJOBS} 77[5]", "121:30 L\n", 121.5 * 3600),
+        (Allocation("lsf", "77"), f"{BJOBS} 77", "-\n", None),
+        (Allocation("lsf", "77"), f"{BJOBS} 77", "0:12 E\n", None),
     ],
 )
 def test_the_end_as_batch_systems_answer(own: Allocation, command: str, answer: str, left_s: float | None) -> None:
