@@ -38,7 +38,7 @@ def _rows_at_once(file: pq.ParquetFile, groups: Sequence[int]) -> int:
     found = [file.metadata.row_group(group) for group in groups]
     rows = sum(group.num_rows for group in found)
     size = sum(group.total_byte_size for group in found)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(1, size)))
+    return max(1, min(BATCH_ROWS, int(BATCH_BYTES * rows // max(1, size))))
 
 
 def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
