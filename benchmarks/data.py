@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -198,14 +199,14 @@ def parquet(chosen: argparse.Namespace) -> None:
 
 def images(chosen: argparse.Namespace) -> None:
     """Images a second."""
-    from PIL import Image
+    image = importlib.import_module("PIL.Image")  # an interpreter without it has the other shapes
 
     folder = tempfile.mkdtemp(prefix="data-images-", dir=chosen.directory)
     try:
         random = np.random.default_rng(0)
         for number in range(chosen.images):
             small = random.integers(0, 255, (48, 64, 3), np.uint8)
-            Image.fromarray(small).resize((640, 480)).save(f"{folder}/{number:06d}.jpg", quality=85)
+            image.fromarray(small).resize((640, 480)).save(f"{folder}/{number:06d}.jpg", quality=85)
         speeds: dict[str, list[float]] = {}
         for _ in range(chosen.rounds):
             for system, python in {**systems(chosen), "by_hand": sys.executable}.items():

@@ -2,8 +2,8 @@
 
     PYTHON benchmarks/systems/data_shapes.py SYSTEM SHAPE ARGUMENTS
 
-SYSTEM is `mpi_runtime`, `ray`, or `by_hand` (images only); ARGUMENTS is an object of JSON. It prints what happened, each
-with the time of the clock that does not jump, as lines of JSON.
+SYSTEM is `mpi_runtime`, `ray`, or `by_hand` (images only); ARGUMENTS is an object of JSON. It prints what happened as
+lines of JSON, each with the time of the clock that does not jump.
 """
 
 from __future__ import annotations
