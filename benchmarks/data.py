@@ -38,7 +38,10 @@ from benchmarks.processes import descendants
 PROGRAM = Path(__file__).parent / "systems" / "data_shapes.py"
 SAMPLE_S = 0.25
 SETTLES_S = 5.0
+ROWS_LEAST = 10
 MB = 1_000_000
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""One thread for each process. Runtimes set this themselves; a pool by hand would be several times slower without."""
 FLATS: dict[str, dict[str, Any]] = {
     "blocks of 1 MB": {"size": MB},
     "in order": {"size": MB, "ordered": True},
@@ -78,7 +81,8 @@ class Ran(NamedTuple):
     def growth(self) -> int:
         """The most memory while the data set ran, beyond that before."""
         began, ended = self.event("begun")["at"], self.event("ended")["at"]
-        before = self.between(began - 1.0, began) or [self.samples[0]]
+        ready = self.event("ready")["at"]
+        before = self.between(ready - 1.0, ready) or [self.samples[0]]
         return max(one.total for one in self.between(began, ended)) - max(one.total for one in before)
 
     def seconds(self) -> float:
@@ -104,7 +108,11 @@ def run(python: str, system: str, shape: str, given: dict[str, Any], limit_s: fl
     """Run a shape, and watch its memory. One that takes too long is ended."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            [python, str(PROGRAM), system, shape, json.dumps(given)], stdout=output, stderr=errors, text=True
+            [python, str(PROGRAM), system, shape, json.dumps(given)],
+            stdout=output,
+            stderr=errors,
+            text=True,
+            env=os.environ | dict.fromkeys(THREADS, "1"),
         )
         samples = []
         end = time.monotonic() + limit_s
@@ -137,6 +145,9 @@ def flat(chosen: argparse.Namespace) -> None:
             given["size"] = given["size"] or chosen.large * MB
             ran = run(python, system, "flat", given, 3 * chosen.seconds + 60)
             if not is_whole(ran):
+                continue
+            if ran.event("ended")["rows"] < ROWS_LEAST:
+                print(f"flat, {name:26} {system:12} has hardly begun: give it more --seconds", flush=True)
                 continue
             began, ended = ran.event("begun")["at"], ran.event("ended")["at"]
             middle = began + min(SETTLES_S, chosen.seconds / 3)
@@ -213,6 +224,7 @@ def images(chosen: argparse.Namespace) -> None:
                 given = {"cpus": chosen.cpus, "store": chosen.store * MB, "input": folder}
                 ran = run(python, system, "images", given, 600)
                 if is_whole(ran):
+                    assert ran.event("ended")["rows"] == chosen.images, f"{system} has lost images"
                     speeds.setdefault(system, []).append(ran.event("ended")["rows"] / ran.seconds())
         mine = statistics.median(speeds["mpi_runtime"])
         for system, found in speeds.items():
