@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -37,7 +38,10 @@ from benchmarks.processes import descendants
 PROGRAM = Path(__file__).parent / "systems" / "data_shapes.py"
 SAMPLE_S = 0.25
 SETTLES_S = 5.0
+ROWS_LEAST = 10
 MB = 1_000_000
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""One thread for each process. Runtimes set this themselves; a pool by hand would be several times slower without."""
 FLATS: dict[str, dict[str, Any]] = {
     "blocks of 1 MB": {"size": MB},
     "in order": {"size": MB, "ordered": True},
@@ -77,7 +81,8 @@ class Ran(NamedTuple):
     def growth(self) -> int:
         """The most memory while the data set ran, beyond that before."""
         began, ended = self.event("begun")["at"], self.event("ended")["at"]
-        before = self.between(began - 1.0, began) or [self.samples[0]]
+        ready = self.event("ready")["at"]
+        before = self.between(ready - 1.0, ready) or [self.samples[0]]
         return max(one.total for one in self.between(began, ended)) - max(one.total for one in before)
 
     def seconds(self) -> float:
@@ -103,7 +108,11 @@ def run(python: str, system: str, shape: str, given: dict[str, Any], limit_s: fl
     """Run a shape, and watch its memory. One that takes too long is ended."""
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            [python, str(PROGRAM), system, shape, json.dumps(given)], stdout=output, stderr=errors, text=True
+            [python, str(PROGRAM), system, shape, json.dumps(given)],
+            stdout=output,
+            stderr=errors,
+            text=True,
+            env=os.environ | dict.fromkeys(THREADS, "1"),
         )
         samples = []
         end = time.monotonic() + limit_s
@@ -136,6 +145,9 @@ def flat(chosen: argparse.Namespace) -> None:
             given["size"] = given["size"] or chosen.large * MB
             ran = run(python, system, "flat", given, 3 * chosen.seconds + 60)
             if not is_whole(ran):
+                continue
+            if ran.event("ended")["rows"] < ROWS_LEAST:
+                print(f"flat, {name:26} {system:12} has hardly begun: give it more --seconds", flush=True)
                 continue
             began, ended = ran.event("begun")["at"], ran.event("ended")["at"]
             middle = began + min(SETTLES_S, chosen.seconds / 3)
@@ -198,20 +210,21 @@ def parquet(chosen: argparse.Namespace) -> None:
 
 def images(chosen: argparse.Namespace) -> None:
     """Images a second."""
-    from PIL import Image
+    image = importlib.import_module("PIL.Image")  # an interpreter without it has the other shapes
 
     folder = tempfile.mkdtemp(prefix="data-images-", dir=chosen.directory)
     try:
         random = np.random.default_rng(0)
         for number in range(chosen.images):
             small = random.integers(0, 255, (48, 64, 3), np.uint8)
-            Image.fromarray(small).resize((640, 480)).save(f"{folder}/{number:06d}.jpg", quality=85)
+            image.fromarray(small).resize((640, 480)).save(f"{folder}/{number:06d}.jpg", quality=85)
         speeds: dict[str, list[float]] = {}
         for _ in range(chosen.rounds):
             for system, python in {**systems(chosen), "by_hand": sys.executable}.items():
                 given = {"cpus": chosen.cpus, "store": chosen.store * MB, "input": folder}
                 ran = run(python, system, "images", given, 600)
                 if is_whole(ran):
+                    assert ran.event("ended")["rows"] == chosen.images, f"{system} has lost images"
                     speeds.setdefault(system, []).append(ran.event("ended")["rows"] / ran.seconds())
         mine = statistics.median(speeds["mpi_runtime"])
         for system, found in speeds.items():

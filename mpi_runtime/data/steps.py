@@ -122,10 +122,14 @@ def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[obje
         for step in chain.steps:
             tables = _apply(step, tables, where, chain.block_bytes)
         is_exact = bool(chain.steps) and chain.steps[-1].is_exact
-        for block, is_last in ((table, False) for table in tables) if is_exact else _shaped(tables, chain.block_bytes):
+        for block, is_last in map(_not_last, tables) if is_exact else _shaped(tables, chain.block_bytes):
             own = blocks.compact(block)
+            rows, size = own.num_rows, max(1, own.nbytes)
+            del block  # while the task rests it keeps no block, and no memory that Arrow would use again
             yield own
-            yield Meta(own.num_rows, max(1, own.nbytes), time.perf_counter() - began, is_last)
+            del own
+            pa.default_memory_pool().release_unused()
+            yield Meta(rows, size, time.perf_counter() - began, is_last)
             began = time.perf_counter()
     except Exception as error:
         name = where.step or "a reader"
@@ -237,12 +241,23 @@ def _shaped(tables: Tables, most: int) -> Iterator[tuple[pyarrow.Table, bool]]:
             continue
         for part in _cut(table, most):
             if amount and amount + part.nbytes > most:
-                yield blocks.joined(waiting), False
-                waiting, amount, count = [], 0, count + 1
+                amount, count = 0, count + 1
+                yield _taken(waiting), False
             waiting.append(part)
             amount += part.nbytes
     if waiting and (amount or not count):  # without any row it has the columns alone
-        yield blocks.joined(waiting), True
+        yield _taken(waiting), True
+
+
+def _not_last(table: pyarrow.Table) -> tuple[pyarrow.Table, bool]:
+    return table, False
+
+
+def _taken(parts: list[pyarrow.Table]) -> pyarrow.Table:
+    """One block of them, which the caller no longer keeps."""
+    made = blocks.joined(parts)
+    parts.clear()
+    return made
 
 
 def _cut(table: pyarrow.Table, most: int) -> Iterator[pyarrow.Table]:

@@ -6,6 +6,7 @@ again replaces its files, and another data set in the same directory keeps its o
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -117,9 +118,12 @@ def write(
     written: set[str] = set()
     for block in blocks_of(Running(Mapped(operator, step, needs), ordered=False, note=note)):
         written.update(blocks.to_batch(_table(block.value), "numpy")["path"])  # type: ignore[index]
-    for old in glob.glob(os.path.join(glob.escape(folder), f"{prefix}_*")):
-        if os.path.basename(old) not in written:
-            os.unlink(old)
+    # Names with a dot are what killed processes were writing.
+    for pattern in (f"{prefix}_*", f".{prefix}_*.new"):
+        for old in glob.glob(os.path.join(glob.escape(folder), pattern)):
+            if os.path.basename(old) not in written:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(old)
 
 
 def local(path: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,16 @@ def test_parquet(tmp_path: Path) -> None:
     assert even.count() == 7
     named = data.read_parquet(str(tmp_path), include_paths=True).take(1)[0]
     assert named["path"] == str(tmp_path / "0.parquet")
+
+
+def test_what_a_killed_process_was_writing_is_removed_by_the_next_run(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    data.range(10, override_num_blocks=2).write_parquet(str(out))
+    names = sorted(os.listdir(out))
+    (out / f".{names[0]}.0123456789abcdef.new").write_bytes(b"half")
+    (out / ".of_others.0123456789abcdef.new").touch()
+    data.range(10, override_num_blocks=2).write_parquet(str(out))
+    assert sorted(os.listdir(out)) == [".of_others.0123456789abcdef.new", *names]
 
 
 def test_large_rows_of_parquet_are_not_decoded_all_at_once(tmp_path: Path) -> None:
