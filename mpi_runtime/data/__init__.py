@@ -21,6 +21,7 @@ loads before it is used.
 - `plan.py`: operators, and the stages that they become
 - `steps.py`: what a task does with its blocks
 - `whole.py`: numbers of rows, and repartitions
+- `conditions.py`: conditions in strings
 - `options.py`: arguments of transformations
 - `aggregating.py`: sums, bounds and means
 - `blocks.py`: tables, batches and rows

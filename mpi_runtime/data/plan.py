@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import PurePath
+from types import CellType, CodeType, FunctionType
 
 from msgspec import Struct
 
@@ -177,7 +180,11 @@ def identity(operator: Operator) -> tuple[object, ...]:
         case Source():
             return (operator.name, *operator.identity())
         case Mapped(parent, step):
-            return (*identity(parent), step.kind, step.name, _code(step.function), step.batch_size)
+            arguments = (step.args, step.kwargs, step.constructor_args, step.constructor_kwargs)
+            return (
+                *identity(parent), step.kind, step.name, _fixed(step.function), _fixed(arguments), step.batch_size,
+                step.batch_format,
+            )  # fmt: skip
         case Limited(parent, rows):
             return (*identity(parent), "limit", rows)
         case Joined(parents):
@@ -210,12 +217,39 @@ def sources(operator: Operator) -> list[Source]:
             return sources(operator.parent)
 
 
-def _code(function: object) -> str:
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
-    constants = [one for one in code.co_consts if not hasattr(one, "co_code")]
-    return f"{code.co_code.hex()} {constants!r} {code.co_names}"
+def _fixed(value: object) -> str:
+    """A text of a function or an argument that is the same in each run of a program: no address is in it."""
+    match value:
+        case None | bool() | int() | float() | str() | bytes() | PurePath():
+            return repr(value)
+        case list() | tuple():
+            return f"[{', '.join(map(_fixed, value))}]"
+        case set() | frozenset():
+            return f"{{{', '.join(sorted(map(_fixed, value)))}}}"
+        case Mapping():
+            return f"{{{', '.join(f'{_fixed(key)}: {_fixed(one)}' for key, one in value.items())}}}"
+        case partial():
+            return f"{_fixed(value.func)} {_fixed(value.args)} {_fixed(value.keywords)}"
+        case FunctionType():
+            cells = [_fixed(cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell, value)]
+            return f"{_code(value.__code__)} {_fixed(value.__defaults__)} {_fixed(value.__kwdefaults__)} {cells}"
+        case _ if type(value).__module__ == "pyarrow._compute":  # an expression
+            return str(value)
+        case _:
+            kind = value if hasattr(value, "__qualname__") else type(value)
+            return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
+
+
+def _is_filled(cell: CellType, owner: FunctionType) -> bool:
+    try:
+        return cell.cell_contents is not owner
+    except ValueError:
+        return False
+
+
+def _code(code: CodeType) -> str:
+    constants = [_code(one) if isinstance(one, CodeType) else _fixed(one) for one in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"
 
 
 def _of_size(rows: int) -> Step:
