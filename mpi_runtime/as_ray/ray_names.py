@@ -222,6 +222,7 @@ LIBRARIES = {
     "ray.client_builder": _CLUSTER,
     "ray.cluster_utils": "`mpi-runtime run -n 4` starts four ranks on one host",
     "ray.data._internal": _PRIVATE,
+    "ray.data.expressions": "filter(expr=...) takes a text, such as 'id > 5', or an expression of pyarrow.compute",
     "ray.dashboard": "`mpi-runtime view` shows a running job in a browser, `mpi-runtime top` in a terminal",
     "ray.experimental.channel": "values between actors go through the object store",
     "ray.experimental.collective": _TENSORS,

@@ -21,6 +21,7 @@ loads before it is used.
 - `plan.py`: operators, and the stages that they become
 - `steps.py`: what a task does with its blocks
 - `whole/`: what needs all rows at once
+- `conditions.py`: conditions in strings
 - `options.py`: arguments of transformations
 - `aggregate.py`: what groups are reduced to
 - `aggregating.py`: sums, bounds and means

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from mpi_runtime.core import published
-from mpi_runtime.data import aggregating, blocks, progress, unsupported, writing
+from mpi_runtime.data import aggregating, blocks, conditions, progress, unsupported, writing
 from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.context import DataContext
@@ -81,13 +81,28 @@ class Dataset(DataIterator):
         """Make rows of each row: `fn` returns a list of rows, or is a generator of them."""
         return self._mapped(FLAT, "flat_map", fn, options)
 
-    def filter(self, fn: Callable[..., bool] | None = None, expr: str | None = None, **options: object) -> Dataset:
-        """Keep the rows for which `fn` is true."""
-        if expr is not None or fn is None:
-            raise NotImplementedError(
-                "filter(expr=...) is not here: pass a function, filter(lambda row: row['id'] > 5)"
-            )
-        return self._mapped(FILTER, "filter", fn, options)
+    def filter(
+        self,
+        fn: Callable[..., bool] | None = None,
+        expr: str | pyarrow.compute.Expression | None = None,
+        **options: object,
+    ) -> Dataset:
+        """Keep the rows for which `fn` is true, or an expression, which is faster.
+
+            ds.filter(lambda row: row["id"] > 5)
+            ds.filter(expr="id > 5 and kind in ['a', 'b']")
+
+        Args:
+            fn: gets a row.
+            expr: in place of `fn`: a text with names of columns, or an expression of `pyarrow.compute`.
+            options: those of `map_batches`, but for batches.
+        """
+        if (expr is None) == (fn is None):
+            raise ValueError("filter() needs either a function or expr=..., such as expr='id > 5'")
+        if fn is not None:
+            return self._mapped(FILTER, "filter", fn, options)
+        condition = conditions.parsed(expr) if isinstance(expr, str) else expr
+        return self._of_tables(f"filter({condition})", lambda table: table.filter(condition), options)
 
     def map_batches(
         self,
@@ -138,16 +153,18 @@ class Dataset(DataIterator):
 
     def select_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Keep these columns."""
-        names = [cols] if isinstance(cols, str) else list(cols)
+        names = _different(cols)
         return self._of_tables("select_columns", lambda table: table.select(names), options)
 
     def drop_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Leave out these columns."""
-        names = [cols] if isinstance(cols, str) else list(cols)
+        names = _different(cols)
         return self._of_tables("drop_columns", lambda table: table.drop_columns(names), options)
 
     def rename_columns(self, names: Sequence[str] | Mapping[str, str], **options: object) -> Dataset:
         """Give columns other names: all, or those of a dictionary."""
+        if not _different(list(names.values()) if isinstance(names, Mapping) else names):
+            raise ValueError("rename_columns() needs at least one name")
 
         def renamed(table: pyarrow.Table) -> pyarrow.Table:
             if isinstance(names, Mapping):
@@ -415,13 +432,21 @@ class Dataset(DataIterator):
         return [StreamSplitDataIterator(shares, rank) for rank in range(n)]
 
     def write_parquet(
-        self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
+        self,
+        path: str,
+        *,
+        partition_cols: Sequence[str] | None = None,
+        mode: str = writing.SaveMode.APPEND,
+        concurrency: int | None = None,
+        **options: object,
     ) -> None:
         """Write a file of Parquet for each block into a directory. Options are those of `pyarrow.parquet.write_table`.
 
         A program that is run again replaces its files. `mode` says what happens to others: see `SaveMode`.
+        With `partition_cols` each block is a file for each of their values, in a directory such as "year=2024".
         """
-        writing.write(self._operator, self._note, writing.parquet, path, "parquet", options, mode, concurrency)
+        columns = _different(partition_cols or ())
+        writing.write(self._operator, self._note, writing.parquet, path, "parquet", options, mode, concurrency, columns)
 
     def write_csv(
         self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
@@ -517,6 +542,14 @@ class Dataset(DataIterator):
 
     def _aggregate(self, kind: str, on: str | Sequence[str] | None, ignore_nulls: bool, ddof: int = 1) -> object:
         return aggregating.aggregate(self._operator, self._note, kind, on, ignore_nulls, ddof)
+
+
+def _different(names: str | Sequence[str]) -> list[str]:
+    """Names of columns as a list; ValueError: one is not a string, or is there twice."""
+    found = [names] if isinstance(names, str) else list(names)
+    if wrong := [name for name in found if not isinstance(name, str) or found.count(name) > 1]:
+        raise ValueError(f"names of columns must be different strings: there is {wrong[0]!r} in {found}")
+    return found
 
 
 @published("mpi_runtime.data")

@@ -22,10 +22,15 @@ class ActorPoolStrategy(Struct, frozen=True):
     """The number of actors of a class: `size`, or from `min_size` to `max_size`."""
 
     size: int | None = None
+    """Their number."""
     min_size: int | None = None
+    """The least of them."""
     max_size: int | None = None
+    """The most of them."""
     initial_size: int | None = None
+    """Ray's, without effect."""
     max_tasks_in_flight_per_actor: int | None = None
+    """Ray's, without effect: an actor has one call ahead."""
 
 
 @published("mpi_runtime.data")
@@ -33,6 +38,7 @@ class TaskPoolStrategy(Struct, frozen=True):
     """The most tasks of a function at a time."""
 
     size: int | None = None
+    """Their number."""
 
 
 def needs(

@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from mpi_runtime.core import published
 from mpi_runtime.data import formats
@@ -16,7 +17,7 @@ from mpi_runtime.data.plan import Source
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.sources import cuts
 from mpi_runtime.data.steps import Piece, Where
-from mpi_runtime.data.writing import local
+from mpi_runtime.data.writing import MISSING, local
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,20 +62,22 @@ class Files(Piece):
                 yield self._with_columns(table, file)
 
     def _with_columns(self, table: pyarrow.Table, file: File) -> pyarrow.Table:
+        columns = self._options.get("columns")
         for name, value in _of_directories(file).items():
-            if name not in table.column_names:
-                table = table.append_column(name, pa.array([value] * table.num_rows))
+            if name not in table.column_names and (columns is None or name in columns):  # type: ignore[operator]
+                table = table.append_column(name, pa.array([value] * table.num_rows, pa.string()))
         if self._include_paths:
             table = table.append_column(PATH, pa.array([file.path] * table.num_rows, pa.string()))
         return table
 
 
-def _of_directories(file: File) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _of_directories(file: File) -> dict[str, str | None]:
+    """Values of columns, which are texts: nobody knows whether "01" is a number."""
+    found: dict[str, str | None] = {}
     for part in os.path.relpath(os.path.dirname(file.path), file.root).split(os.sep):
         name, equals, value = part.partition("=")
         if equals:
-            found[name] = int(value) if value.lstrip("-").isdigit() else value
+            found[name] = None if value == MISSING else unquote(value)
     return found
 
 

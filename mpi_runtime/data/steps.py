@@ -12,7 +12,7 @@ from msgspec import Struct
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa
-from mpi_runtime.errors import MpiRuntimeError
+from mpi_runtime.errors.ray import UserCodeException
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,7 +25,7 @@ its place in the order, and what is to be reported of its file."""
 
 
 @published("mpi_runtime.data")
-class BlockError(MpiRuntimeError):
+class BlockError(UserCodeException):
     """A function, a reader or a writer of a data set has failed. The message names the rows; the cause is its error."""
 
 

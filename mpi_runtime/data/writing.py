@@ -11,8 +11,9 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     import pyarrow
 
     Save = Callable[[pyarrow.Table, str, Mapping[str, object]], None]
+
+
+MISSING = "__HIVE_DEFAULT_PARTITION__"
+"""In the name of a directory, a value that is missing."""
 
 
 @published("mpi_runtime.data")
@@ -75,19 +80,45 @@ def numpy_file(table: pyarrow.Table, path: str, options: Mapping[str, object]) -
 class Writer:
     """Writes a block. It is a step of a task."""
 
-    def __init__(self, save: Save, folder: str, prefix: str, suffix: str, options: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        save: Save,
+        folder: str,
+        prefix: str,
+        suffix: str,
+        options: Mapping[str, object],
+        partition: Sequence[str],
+    ) -> None:
         self._save = save
         self._folder = folder
         self._prefix = prefix
         self._suffix = suffix
         self._options = options
+        self._partition = partition
 
     def __call__(self, table: pyarrow.Table, place: tuple[int, ...]) -> pyarrow.Table:
-        """Write it, and report the file."""
+        """Write it, and report its files."""
         name = f"{self._prefix}_{'_'.join(f'{number:06d}' for number in place)}.{self._suffix}"
-        with beside(os.path.join(self._folder, name)) as path:
-            self._save(table, path, self._options)
-        return pa.table({"path": [name], "rows": [table.num_rows]})
+        parts = _partitioned(table, self._partition) if self._partition else {"": table}
+        names = [os.path.join(folder, name) for folder in parts]
+        for one, part in zip(names, parts.values(), strict=True):
+            os.makedirs(os.path.dirname(os.path.join(self._folder, one)), exist_ok=True)
+            with beside(os.path.join(self._folder, one)) as path:
+                self._save(part, path, self._options)
+        return pa.table({"path": names})
+
+
+def _partitioned(table: pyarrow.Table, columns: Sequence[str]) -> dict[str, pyarrow.Table]:
+    """The rows for each directory, without the columns that its name has."""
+    if not set(table.column_names) - set(columns):
+        raise ValueError(f"a file needs a column beside those of partition_cols, {', '.join(columns)}")
+    rest = table.drop_columns(list(columns))
+    rows: dict[str, list[int]] = {}
+    for number, values in enumerate(zip(*(table.column(name).to_pylist() for name in columns), strict=True)):
+        texts = [MISSING if value is None else quote(str(value), safe="") for value in values]
+        folder = os.path.join(*(f"{name}={text}" for name, text in zip(columns, texts, strict=True)))
+        rows.setdefault(folder, []).append(number)
+    return {folder: rest.take(numbers) for folder, numbers in rows.items()}
 
 
 def write(
@@ -99,6 +130,7 @@ def write(
     options: Mapping[str, object],
     mode: str,
     concurrency: int | None,
+    partition: Sequence[str] = (),
 ) -> None:
     """Write all blocks into a directory."""
     mode = str(getattr(mode, "value", mode)).lower()
@@ -112,16 +144,17 @@ def write(
     if mode == "overwrite":
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, exist_ok=True)
-    prefix = hashlib.blake2b(repr((identity(operator), suffix)).encode(), digest_size=8).hexdigest()
-    step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options))
+    prefix = hashlib.blake2b(repr((identity(operator), suffix, *partition)).encode(), digest_size=8).hexdigest()
+    step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition))
     needs = Needs(concurrency=concurrency) if concurrency else PLAIN
     written: set[str] = set()
     for block in blocks_of(Running(Mapped(operator, step, needs), ordered=False, note=note)):
         written.update(blocks.to_batch(_table(block.value), "numpy")["path"])  # type: ignore[index]
     # Names with a dot are what killed processes were writing.
+    below = ["*"] * len(partition)
     for pattern in (f"{prefix}_*", f".{prefix}_*.new"):
-        for old in glob.glob(os.path.join(glob.escape(folder), pattern)):
-            if os.path.basename(old) not in written:
+        for old in glob.glob(os.path.join(glob.escape(folder), *below, pattern)):
+            if os.path.relpath(old, folder) not in written:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(old)
 

@@ -1,4 +1,4 @@
-"""Errors of Ray that nothing raises here. Programs written for Ray name them in `except`."""
+"""Errors of Ray that nothing raises here, though a class of their kind may be. Programs name them in `except`."""
 
 from mpi_runtime.errors import InternalError, MpiRuntimeError, ObjectLostError
 
@@ -54,7 +54,7 @@ class UnserializableException(MpiRuntimeError):
 
 
 class UserCodeException(MpiRuntimeError):
-    """An error of user code. Here this is a `TaskError`."""
+    """A function of a data set has failed. Elsewhere this is a `TaskError`."""
 
 
 class PlasmaObjectNotAvailable(MpiRuntimeError):

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import importlib.util
 import inspect
 import io
 import json
@@ -42,6 +43,9 @@ ON_HOSTS: dict[str, dict[str, Any]] = {"ray": {"address": "auto"}, "mpi_runtime"
 LIMIT_S = {"ray": 120, "mpi_runtime": 45}
 """How long one program may take."""
 CHAPTERS = sorted(path.stem for path in (HOME / "chapters").glob("*.py") if path.stem != "__init__")
+
+NEEDS = {"data": "pyarrow", "data_more": "pyarrow"}
+"""The library without which a chapter is left out."""
 
 Program = Callable[[], None]
 
@@ -163,7 +167,8 @@ def main() -> int:
     signal.signal(signal.SIGALRM, _out_of_time)
     suffix = "_on_hosts" if options.hosts else ""
     same = different = wrong = 0
-    for name in options.chapters or CHAPTERS:
+    there = [name for name in CHAPTERS if name not in NEEDS or importlib.util.find_spec(NEEDS[name])]
+    for name in options.chapters or there:
         found = run(name, options.against, options.k, options.hosts)
         if options.record:
             record(name, suffix, options.against, found)

@@ -13,6 +13,8 @@ DIFFERS = re.compile(r"Differs: (not yet)?", re.DOTALL)
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("chapter", ray_docs.CHAPTERS)
 def test_a_chapter(chapter: str) -> None:
+    if library := ray_docs.NEEDS.get(chapter):
+        pytest.importorskip(library)
     run_program(f"import sys; sys.argv[1:] = ['{chapter}']; from tests.ray_docs.__main__ import main; sys.exit(main())",
                 cwd=ROOT, timeout=150).expect(0)  # fmt: skip
 
