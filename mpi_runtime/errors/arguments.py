@@ -19,6 +19,9 @@ FOREVER_S = 1e8
 
 def check_amount(name: str, value: float) -> None:
     """Raise TypeError or ValueError if this is not an amount of a resource. `True` is not one."""
+    if isinstance(value, (int, float)) and value < 0:
+        why = f"the quantity of resource {name} cannot be negative"
+        raise ValueError(f"{name} must be a finite number, 0 or more, not {value!r}: {why}")
     check_number(name, value)
     if 0 < value < AMOUNT_MIN:
         raise ValueError(f"{name} must be 0, or {AMOUNT_MIN} or more, the smallest amount that is counted, not {value}")

@@ -6,12 +6,17 @@ submits those before it first.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from mpi_runtime.core.calls.compiled import CompiledGraph
 
 PARENT, PREVIOUS = "parent_class_node", "prev_class_method_call"
 """Keys of `get_other_args_to_resolve`."""
+_NUMBERS = itertools.count()
 
 
 class MisuseError(AssertionError, TypeError):
@@ -37,6 +42,7 @@ class Node:
         """The actor whose method it calls, if `execute` creates it."""
         self._before = actor._last if actor is not None else None
         """The call of the same actor that was bound before this one."""
+        self._number = next(_NUMBERS)
 
     def execute(self, *args: object, **kwargs: object) -> Any:
         """Submit the call and all nodes that it needs. Returns the result of `.remote`.
@@ -44,6 +50,27 @@ class Node:
         The arguments are the values for an `InputNode` of the graph.
         """
         return _resolved(self, {}, (args, kwargs))
+
+    def experimental_compile(self, **options: object) -> CompiledGraph:
+        """Check the graph once, for many executions, as Ray's compiled graphs.
+
+        Args:
+            options: those of Ray, without effect: there are no channels whose sizes could be chosen.
+
+        Raises:
+            ValueError: the graph cannot be compiled; `execute` takes it as it is.
+        """
+        from mpi_runtime.core.calls.compiled import CompiledGraph  # not at the top: it imports this module
+
+        return CompiledGraph(self)
+
+    def number(self) -> int:
+        """The place of the call in the order in which this process has bound calls."""
+        return self._number
+
+    def submit(self, made: dict[int, object], given: tuple[tuple[object, ...], dict[str, object]]) -> None:
+        """Submit the call unless `made` has its result; `made` has those of all calls that it needs."""
+        _resolved(self, made, given)
 
     def get_args(self) -> tuple[object, ...]:
         """Return the positional arguments of `bind`."""
@@ -112,6 +139,10 @@ class InputNode(Node):
         if name.startswith("_"):
             raise AttributeError(f"an InputNode has no attribute {name!r}")
         return self._part(name, attrgetter(name))
+
+    def is_part(self) -> bool:
+        """Whether it stands for a part of the arguments."""
+        return self._read is not None
 
     def _part(self, key: int | str, read: Callable[[Any], object]) -> InputNode:
         if self._read is not None:
@@ -201,8 +232,9 @@ class ActorNode(Node):
     ) -> None:
         if _has_input((args, kwargs)):
             raise ValueError(
-                "InputNode is given at execute(), and cannot be an argument of the constructor of a bound actor: let a "
-                "method take it."
+                "InputNode handles user dynamic input the the DAG, and cannot be used as args, kwargs, or "
+                "other_args_to_resolve in ClassNode constructor because it is not available at class construction or "
+                "binding time: let a method of the actor take it."
             )
         super().__init__(make, args, kwargs, options)
         self._methods = methods
@@ -240,7 +272,9 @@ class _Method:
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "remote":
-            raise AttributeError(".remote() cannot be used on methods of a bound actor. Use .bind() instead.")
+            raise AttributeError(
+                ".remote() cannot be used on ClassMethodNodes, the methods of a bound actor. Use .bind() instead."
+            )
         raise AttributeError(f"a method of a bound actor has no attribute {name!r}")
 
 

@@ -186,3 +186,80 @@ def nodes_are_not_called():
     print(raised(lambda: _same.options(num_cpus=-1).bind(1).execute(), "ValueError"))
     print(raised(lambda: Counter.options(num_cpus=-1).bind(1).get.bind().execute(), "ValueError"))
     print(isinstance(ray.dag.InputNode(), ray.dag.DAGNode), isinstance(_same.bind(1), ray.dag.DAGNode))
+
+
+@ray.remote(num_cpus=0)
+class Stage:
+    def __init__(self):
+        self.value = 0
+
+    def same(self, x):
+        return x
+
+    def inc(self, x):
+        self.value += x
+        return self.value
+
+    def double_and_inc(self, x):
+        self.value = 2 * self.value + x
+        return self.value
+
+    @ray.method(num_returns=2)
+    def two(self, x):
+        return x, x + 1
+
+
+def a_compiled_graph_runs_again_and_again():
+    """A compiled graph keeps its actors; a method with two results has two nodes."""
+    first, second = Stage.remote(), Stage.remote()
+    with ray.dag.InputNode() as given:
+        low, high = first.two.bind(given)
+        graph = ray.dag.MultiOutputNode([second.inc.bind(low), second.same.bind(high)])
+    compiled = graph.experimental_compile()
+    print([ray.get(compiled.execute(number)) for number in range(3)])
+    compiled.teardown()
+
+
+def calls_of_a_compiled_graph_run_in_the_order_of_bind():
+    """Methods of one actor run in the order in which they were bound, whatever the order of the outputs."""
+    first, second = Stage.remote(), Stage.remote()
+    with ray.dag.InputNode() as given:
+        upper = second.double_and_inc.bind(first.inc.bind(given))
+        lower = first.double_and_inc.bind(second.inc.bind(given))
+        graph = ray.dag.MultiOutputNode([lower, upper])
+    compiled = graph.experimental_compile()
+    print(ray.get(compiled.execute(1)))
+    compiled.teardown()
+
+
+def parts_of_the_input_of_a_compiled_graph():
+    """A part of the input is an argument, also of an only one."""
+    stage = Stage.remote()
+    with ray.dag.InputNode() as given:
+        graph = stage.same.bind(given[0])
+    compiled = graph.experimental_compile()
+    print(ray.get(compiled.execute([1, 2])))
+    compiled.teardown()
+
+
+def graphs_that_cannot_be_compiled():
+    """Each call needs an input, by position, and outside of containers."""
+    stage = Stage.remote()
+    print(raised(stage.inc.bind(1).experimental_compile, "ValueError"))
+    with ray.dag.InputNode() as given:
+        print(raised(stage.same.bind(x=given).experimental_compile, "ValueError"))
+        print(raised(stage.same.bind([given]).experimental_compile, "ValueError"))
+        graph = ray.dag.MultiOutputNode([stage.same.bind(given), stage.inc.bind(1)])
+        print(raised(graph.experimental_compile, "ValueError"))
+
+
+def a_compiled_graph_goes_on_after_an_error():
+    """The error of a call is that of the result, and the next execution is not touched by it."""
+    stage = Stage.remote()
+    with ray.dag.InputNode() as given:
+        graph = stage.inc.bind(stage.same.bind(given))
+    compiled = graph.experimental_compile()
+    result = compiled.execute("text")
+    print(raised(lambda: ray.get(result), "TypeError"))
+    print(ray.get(compiled.execute(2)))
+    compiled.teardown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -149,3 +150,40 @@ def test_several_outputs_share_what_they_need() -> None:
     graph = MultiOutputNode([Node(noted("g"), (shared,), {}), shared, Node(noted("h"), (shared,), {})])
     assert graph.execute() == ["g(f(1))", "f(1)", "h(f(1))"]
     assert noted.calls == ["f", "g", "h"]
+
+
+def test_a_compiled_graph_submits_its_calls_in_the_order_of_bind() -> None:
+    noted = Noted()
+    with InputNode() as given:
+        first = Node(noted("f"), (given,), {})
+        second = Node(noted("g"), (given,), {})
+        compiled = MultiOutputNode([second, first]).experimental_compile()
+    assert compiled.execute(1) == ["g(1)", "f(1)"]
+    assert asyncio.run(compiled.execute_async(2)) == ["g(2)", "f(2)"]
+    assert noted.calls == ["f", "g", "f", "g"]
+    compiled.teardown()
+    with pytest.raises(RuntimeError, match="teardown"):
+        compiled.execute(1)
+
+
+def test_graphs_that_cannot_be_compiled() -> None:
+    noted = Noted()
+    with pytest.raises(ValueError, match="No InputNode"):
+        Node(noted("f"), (1,), {}).experimental_compile()
+    with InputNode() as given:
+        inside, named = Node(noted("f"), ([given],), {}), Node(noted("f"), (), {"x": given})
+        beside = MultiOutputNode([Node(noted("f"), (given,), {}), Node(noted("g"), (1,), {})])
+    with pytest.raises(ValueError, match="Found 1 DAGNodes"):
+        inside.experimental_compile()
+    with pytest.raises(ValueError, match="by position"):
+        named.experimental_compile()
+    with pytest.raises(ValueError, match="at least one other DAGNode"):
+        beside.experimental_compile()
+    with pytest.raises(ValueError, match="kill"):
+        Node(noted("f"), (given,), {}).experimental_compile().teardown(kill_actors=True)
+
+
+def test_a_part_of_the_input_of_a_compiled_graph_is_an_argument() -> None:
+    with InputNode() as given:
+        compiled = Node(Noted()("f"), (given[0],), {}).experimental_compile()
+    assert compiled.execute([1, 2]) == "f([1, 2])"
