@@ -28,6 +28,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.data": ("mpi_runtime.as_ray.data_context", "mpi_runtime.data"),
     "ray.data.aggregate": ("mpi_runtime.data.aggregate",),
     "ray.data.context": ("mpi_runtime.as_ray.data_context",),
+    **dict.fromkeys(
+        [f"ray.data.{name}" for name in ("dataset", "grouped_data", "iterator", "read_api")], ("mpi_runtime.data",)
+    ),
+    "ray.data.exceptions": ("mpi_runtime.exceptions",),
     "ray.exceptions": ("mpi_runtime.exceptions",),
     "ray.experimental": ("mpi_runtime.util.locations",),
     **dict.fromkeys(("ray.experimental.state", "ray.experimental.state.api"), ("mpi_runtime.as_ray.state",)),

@@ -54,7 +54,7 @@ def of_batch(batch: object, maker: str) -> pyarrow.Table:
         return _of_mapping(batch, maker)
     if type(batch).__module__.startswith("pandas"):
         return of_pandas(batch)
-    raise TypeError(
+    raise ValueError(
         f"{maker} must return a batch: a dictionary of arrays, a pandas.DataFrame or a pyarrow.Table, or be a "
         f"generator of such, not {type(batch).__name__}"
     )

@@ -206,14 +206,19 @@ def _prefetched(source: Tables, made: Callable[[Iterator[pyarrow.Table]], Iterab
         finally:
             source.tables.close()  # type: ignore[attr-defined]
             put(_End(error))
+            error = None  # its traceback has this frame: a circle would keep the rows, and what they come from
 
     thread = threading.Thread(target=work, name="mpi_runtime data", daemon=True)
     thread.start()
     try:
         while not isinstance(item := items.get(), _End):
             yield item
-        if item.error is not None:
-            raise item.error
+        error, item.error = item.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                error = None  # as above
     finally:
         stops.set()
         source.stop()

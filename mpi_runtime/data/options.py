@@ -32,6 +32,12 @@ class ActorPoolStrategy(Struct, frozen=True):
     max_tasks_in_flight_per_actor: int | None = None
     """Ray's, without effect: an actor has one call ahead."""
 
+    def __post_init__(self) -> None:
+        """ValueError: a number is not above 0."""
+        for name in self.__struct_fields__:
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"ActorPoolStrategy({name}={value!r}): it must be 1 or more")
+
 
 @published("mpi_runtime.data")
 class TaskPoolStrategy(Struct, frozen=True):
@@ -51,9 +57,12 @@ def needs(
     memory: float | None = None,
     concurrency: object = None,
     resources: Mapping[str, float] | None = None,
+    max_concurrency: int | None = None,
     **options: object,
 ) -> Needs:
     """Check what each task or actor of a function has.
+
+    `max_concurrency` is Ray's, and has no effect: a function runs once at a time in each process, as in Ray.
 
     Raises:
         TypeError: there is no such option.
@@ -65,6 +74,7 @@ def needs(
             f"{caller}() has no argument {', '.join(unknown)}: it takes num_cpus, num_gpus, memory, resources, "
             f"concurrency, {', '.join(sorted(OPTIONS))}"
         )
+    del max_concurrency
     if compute is not None:
         concurrency = _of_compute(compute, caller)
     found = _concurrency(concurrency, is_class, caller)
@@ -98,11 +108,18 @@ def _concurrency(given: object, is_class: bool, caller: str) -> Concurrency:
     if isinstance(given, int) and given > 0:
         return given
     bounds = given if isinstance(given, tuple) and is_class else ()
-    if len(bounds) in (2, 3) and all(isinstance(one, int) for one in bounds) and 0 < bounds[0] <= bounds[1]:
-        return bounds[0], bounds[1]
+    if len(bounds) in (2, 3) and all(isinstance(one, int) for one in bounds):
+        least, most = bounds[:2]
+        if 0 < least <= most and all(least <= one <= most for one in bounds):
+            return least, most
+    if isinstance(given, tuple) and not is_class:
+        raise ValueError(
+            f"{caller}(concurrency={given!r}): ``concurrency`` is set as a tuple of integers, which is for classes: "
+            "state the most tasks of the function"
+        )
     raise ValueError(
-        f"{caller}(concurrency={given!r}): it must be a number above 0, or for a class the least and the greatest "
-        "number of actors, as (1, 4)"
+        f"{caller}(concurrency={given!r}): ``concurrency`` is expected to be set as a number above 0, or for a "
+        "class as the least and the greatest number of actors, (1, 4), perhaps with that at the start, (1, 4, 2)"
     )
 
 

@@ -27,6 +27,8 @@ Read = Callable[[str, Mapping[str, object]], Iterator["pyarrow.Table"]]
 PATH = "path"
 TASKS_OF_CPU = 4
 """Small files are read several by a task, so that there are about this number of tasks for each CPU."""
+ABSENT = ("filesystem", "partitioning", "partition_filter", "shuffle", "meta_provider", "arrow_open_stream_args")
+"""Arguments of Ray that are not here. None asks for nothing."""
 IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 
 
@@ -241,6 +243,8 @@ def read_images(
         override_num_blocks: the number of parts that tasks read.
         options: `num_cpus`, `memory` and others of `map_batches`, for the tasks.
     """
+    if size is not None and (len(size) != 2 or min(size) < 1):
+        raise ValueError(f"read_images(size={size!r}) must be a height and a width of at least 1")
     kept = {"size": size, "mode": mode}
     return _of_files(
         "read_images", paths, formats.images_rows, kept, include_paths, file_extensions, concurrency,
@@ -302,13 +306,15 @@ def _of_files(
     count: int | None,
     options: Mapping[str, object],
 ) -> Dataset:
-    unknown = [name for name in ("filesystem", "partitioning", "partition_filter", "shuffle") if name in options]
-    if unknown:
+    asked = {name: options[name] for name in ABSENT if name in options}
+    if unknown := [name for name, value in asked.items() if value is not None]:
         raise TypeError(
             f"{caller}() has no argument {unknown[0]}: it reads files of this file system, in the order of names"
         )
-    wanted = needs(caller, False, concurrency=concurrency, **options)  # type: ignore[arg-type]
+    wanted = needs(caller, False, concurrency=concurrency, **{k: v for k, v in options.items() if k not in asked})  # type: ignore[arg-type]
     files = find(paths, extensions)
+    if "partitioning" in asked:  # None: names of directories are not values
+        files = [File(file.path, file.size, os.path.dirname(file.path)) for file in files]
 
     def pieces(cpus: int, block_bytes: int) -> list[Block]:
         parts = [part for file in files for part in _parts(file, read, block_bytes)]

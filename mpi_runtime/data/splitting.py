@@ -24,6 +24,7 @@ Part = tuple[object, int, int]
 """Rows of a block: its reference, the first row, the number of rows."""
 THREADS = 4
 """Threads of the actor beside those of the readers, so that calls of a dead reader leave room."""
+ONE_READER = "Let one reader at a time iterate a part; streaming_split(n) has a part for each of n readers."
 _STARTING = threading.Lock()
 
 
@@ -67,11 +68,17 @@ class Sharing:
         self._asks = 0
 
     def begin(self, rank: int, size: int) -> int:
-        """Wait until all readers have begun, and return the number of the run."""
+        """Wait until all readers have begun, and return the number of the run.
+
+        Raises:
+            ValueError: another reader has begun the same part meanwhile.
+        """
         with self._state:
             self._asks += 1
             mine = self._asks
             waiting = self._waiting
+            if rank in waiting:
+                self._state.notify_all()  # its earlier question ends
             waiting[rank] = mine
             if len(waiting) == size:
                 if self._run is not None:
@@ -83,13 +90,21 @@ class Sharing:
                 return self._number
             before = self._number
             self._state.wait_for(lambda: waiting is not self._waiting or waiting.get(rank) != mine)
-            return self._number if self._number > before else -1
+            if self._number > before and waiting.get(rank) == mine:
+                return before + 1
+            raise ValueError(f"part {rank} is read twice at a time: another reader has begun it. {ONE_READER}")
 
     def next(self, number: int, rank: int) -> Part | None:
-        """The next rows of a reader; None: there are no more, or all have begun another run."""
+        """The next rows of a reader; None: there are no more.
+
+        Raises:
+            ValueError: all have begun another run, so the rest of these rows is gone.
+        """
         run = self._run
         if run is None or number != self._number:
-            return None
+            raise ValueError(
+                f"part {rank} was not read to its end, and all parts have been begun anew meanwhile. {ONE_READER}"
+            )
         return run.next(rank)
 
 
@@ -201,7 +216,15 @@ class StreamSplitDataIterator(DataIterator):
     def _blocks(self, stops: threading.Event) -> Iterator[pyarrow.Table]:
         sharing = self.shares.started()
         number = mpi_runtime.get(sharing.begin.remote(self.rank, self.shares.size))
-        while not stops.is_set() and (part := mpi_runtime.get(sharing.next.remote(number, self.rank))) is not None:
+        while not stops.is_set():
+            try:
+                part = mpi_runtime.get(sharing.next.remote(number, self.rank))
+            except ValueError:
+                if stops.is_set():  # nobody waits for more: the parts may have been begun anew
+                    return
+                raise
+            if part is None:
+                return
             value, start, rows = part
             yield value_of(value).slice(start, rows)
 

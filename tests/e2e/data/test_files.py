@@ -227,3 +227,13 @@ def test_a_function_that_refers_to_itself_can_be_written(tmp_path: Path) -> None
 
     data.range(4).map(lambda row: {"even": even(row["id"])}).write_parquet(str(tmp_path))
     assert ids(data.read_parquet(str(tmp_path)), "even") == [False, False, True, True]
+
+
+def test_names_of_directories_are_not_values_without_partitioning(tmp_path: Path) -> None:
+    folder = tmp_path / "year=2024"
+    folder.mkdir()
+    (folder / "a.csv").write_text("x\n1\n")
+    assert data.read_csv(str(tmp_path)).columns() == ["x", "year"]
+    assert data.read_csv(str(tmp_path), partitioning=None, filesystem=None).columns() == ["x"]
+    with pytest.raises(TypeError, match="no argument filesystem"):
+        data.read_csv(str(tmp_path), filesystem="s3")

@@ -210,6 +210,27 @@ def test_a_reader_may_leave_a_round_early() -> None:
     assert count + seen[1] == 100
 
 
+def test_two_readers_of_one_part_are_refused() -> None:
+    """Both would get some of its rows, and neither would know."""
+    a, b = data.range(20, override_num_blocks=20).streaming_split(2, equal=True)
+
+    @mpi_runtime.remote(num_cpus=0)
+    def count(part: data.DataIterator) -> int:
+        return sum(1 for _ in part.iter_rows())
+
+    first, second = iter(a.iter_rows()), count.remote(b)
+    next(first)
+    mpi_runtime.get(second)
+    assert mpi_runtime.get([count.remote(a), count.remote(b)]) == [10, 10]
+    with pytest.raises(ValueError, match="was not read to its end"):
+        list(first)
+    pairs = [count.remote(part) for part in (a, a)]
+    ended, _ = mpi_runtime.wait(pairs)
+    with pytest.raises(ValueError, match="read twice at a time"):
+        mpi_runtime.get(ended)
+    assert mpi_runtime.get(count.remote(b)) == 10
+
+
 def test_nothing_is_left_after_all_of_this(at_rest: Callable[[], None]) -> None:
     at_rest()
     assert statistics()["actors"] == 0
