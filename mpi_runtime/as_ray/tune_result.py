@@ -26,3 +26,9 @@ TIME_TOTAL_S = "time_total_s"
 TRAINING_ITERATION = "training_iteration"
 TRIAL_ID = "trial_id"
 DEFAULT_RESULT_KEYS = (TRAINING_ITERATION, TIME_TOTAL_S, MEAN_ACCURACY, MEAN_LOSS)
+AUTO_RESULT_KEYS = (
+    *(TRAINING_ITERATION, TIME_TOTAL_S, EPISODES_TOTAL, TIMESTEPS_TOTAL, NODE_IP, HOSTNAME, PID, TIME_THIS_ITER_S),
+    *("date", TIMESTAMP, "time_since_restore", "iterations_since_restore"),
+    *("timesteps_since_restore", "config"),
+)
+"""Names of values that reports have beside those of the program."""

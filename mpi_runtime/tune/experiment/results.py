@@ -19,7 +19,18 @@ from mpi_runtime.tune.experiment.journal_view import Watched
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints, ranked
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, flat, has_value, number_in, score_in, sign_of
+from mpi_runtime.tune.trial import (
+    OF_EACH_REPORT,
+    Config,
+    Report,
+    Trial,
+    TuneError,
+    flat,
+    has_value,
+    number_in,
+    score_in,
+    sign_of,
+)
 from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Checkpoint, Saved
 from mpi_runtime.tune.unsupported import advised
 
@@ -62,7 +73,7 @@ def opened(directory: Path, saved: object) -> Checkpoint | None:
 
 @published("mpi_runtime.tune")
 @advised
-@dataclass
+@dataclass(repr=False)
 class Result:
     """The result of one trial."""
 
@@ -74,19 +85,24 @@ class Result:
     """Its error, an instance of the class that was raised; None: it has not failed."""
     path: str = ""
     """The directory of its files."""
-    best_checkpoints: list[tuple[Checkpoint, Config]] = field(default_factory=list, repr=False)
+    best_checkpoints: list[tuple[Checkpoint, Config]] = field(default_factory=list)
     """The checkpoints that were kept, each with its report."""
     trial_id: str = ""
     """Five characters of the experiment and its number, such as `b6eb5_00003`; the name of its directory."""
     config: Config = field(default_factory=dict)
     """Its configuration; after population based training the last one."""
-    best: Config = field(default_factory=dict, repr=False)
+    best: Config = field(default_factory=dict)
     """Its best report; empty if trials are not compared."""
     status: str = ""
     """TERMINATED, ERROR, or its state when the experiment was interrupted."""
-    _history: History | None = field(default=None, repr=False)
+    _history: History | None = None
     is_halted: bool = field(default=False, repr=False)
     """Whether the experiment has ended it, and not its own code."""
+
+    def __repr__(self) -> str:
+        beside = {*OF_EACH_REPORT, "config", "trial_id"}
+        own = {name: value for name, value in self.metrics.items() if name not in beside}
+        return f"Result(metrics={own}, checkpoint={self.checkpoint}, error={self.error!r}, path={self.path!r})"
 
     @property
     def return_value(self) -> Any:
@@ -293,7 +309,9 @@ class ResultGrid(Sequence[Result]):
         found = best_of(self, metric, mode, scope, filter_nan_and_inf)
         if found is None:
             keys = sorted({key for result in self for key in result.metrics})
-            raise RuntimeError(f"No trial has reported {metric!r} as a finite number. Reported were: {keys}")
+            raise RuntimeError(
+                f"No best trial found: no trial has reported {metric!r} as a finite number. Reported were: {keys}"
+            )
         return found
 
     def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> DataFrame:

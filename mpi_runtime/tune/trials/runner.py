@@ -102,7 +102,7 @@ def _run_class(cls: type[Trainable], settings: RunSettings, run: TrialRun, param
     try:
         if start.checkpoint is not None:
             trainable.iteration = start.iteration
-            _load(trainable, start.checkpoint.opened(start.experiment))
+            trainable.restore(start.checkpoint.opened(start.experiment))
         else:
             trainable.iteration = 0
         _steps(trainable, settings, run)
@@ -134,24 +134,13 @@ def _saved(trainable: Trainable) -> Iterator[Checkpoint]:
     import tempfile  # not at the top: functions need none
 
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
-        made = trainable.save_checkpoint(folder)
-        yield Checkpoint.from_dict(made) if isinstance(made, Mapping) else Checkpoint.from_directory(made or folder)
+        yield trainable.save(folder)
 
 
 def _save_at_end(trainable: Trainable, run: TrialRun) -> None:
     """Save once more, on disk: it is not reported, so nothing would keep it in memory."""
     with _saved(trainable) as made, made.as_directory() as folder:
         run.save(Checkpoint(folder))
-
-
-def _load(trainable: Trainable, checkpoint: Checkpoint) -> None:
-    try:
-        values = checkpoint.to_dict()
-    except ValueError:
-        with checkpoint.as_directory() as folder:
-            trainable.load_checkpoint(folder)
-    else:
-        trainable.load_checkpoint(values)
 
 
 def _reused(settings: RunSettings, start: TrialStart) -> Trainable | None:

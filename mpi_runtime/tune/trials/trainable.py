@@ -7,7 +7,8 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import mpi_runtime.tune.trials.reporting as reporting
 from mpi_runtime.core import published
 from mpi_runtime.tune.trial import Config, Report, TuneError
 from mpi_runtime.tune.trials.bundles import PlacementGroupFactory, Resources, as_bundles
-from mpi_runtime.tune.trials.checkpoint import Content
+from mpi_runtime.tune.trials.checkpoint import Checkpoint, Content
 from mpi_runtime.tune.unsupported import advised
 
 if TYPE_CHECKING:
@@ -93,6 +94,34 @@ class Trainable:
         result = self.step()
         self.iteration += 1
         return {"training_iteration": self.iteration, **result}
+
+    def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
+        """Save the state by hand.
+
+        Args:
+            checkpoint_dir: the directory for its files; None: a new temporary one, which stays.
+        """
+        import tempfile  # not at the top: trials need it only here
+
+        folder = checkpoint_dir or tempfile.mkdtemp(prefix="checkpoint-")
+        os.makedirs(folder, exist_ok=True)
+        made = self.save_checkpoint(folder)
+        return Checkpoint.from_dict(made) if isinstance(made, Mapping) else Checkpoint.from_directory(made or folder)
+
+    def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
+        """Restore a state that `save` has returned, or the directory of one."""
+        given = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        try:
+            values = given.to_dict()
+        except ValueError:
+            with given.as_directory() as folder:
+                self.load_checkpoint(folder)
+        else:
+            self.load_checkpoint(values)
+
+    def stop(self) -> None:
+        """End it by hand."""
+        self.cleanup()
 
     @classmethod
     def default_resource_request(cls, config: Config) -> PlacementGroupFactory | None:

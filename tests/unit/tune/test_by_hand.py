@@ -1,0 +1,72 @@
+"""Classes of trials that are used by hand, and what a result looks like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpi_runtime import tune
+
+
+class Files(tune.Trainable):
+    """Counts, and keeps its count in a file."""
+
+    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
+        """Begin at 0."""
+        self.count, self.is_ended = 0, False
+
+    def step(self) -> dict[str, Any]:
+        """Count."""
+        self.count += 1
+        return {"count": self.count}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        """Write the count."""
+        Path(checkpoint_dir, "count").write_text(str(self.count))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Read it."""
+        self.count = int(Path(checkpoint, "count").read_text())
+
+    def cleanup(self) -> None:
+        """Note it."""
+        self.is_ended = True
+
+
+class Values(Files):
+    """Keeps its count as a value."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        """Return the count."""
+        return {"count": self.count}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take it."""
+        self.count = checkpoint["count"]
+
+
+@pytest.mark.parametrize("kind", [Files, Values])
+def test_a_state_is_saved_and_restored_by_hand(kind: type[Files], tmp_path: Path) -> None:
+    first, second = kind({}), kind({})
+    assert [first.train()["count"], first.train()["training_iteration"]] == [1, 2]
+    second.restore(first.save(str(tmp_path / "new")))
+    assert second.train()["count"] == 3
+    second.stop()
+    assert second.is_ended
+
+
+def test_the_directory_of_a_state_is_restored(tmp_path: Path) -> None:
+    first, second = Files({}), Files({})
+    first.train()
+    first.save(str(tmp_path))
+    second.restore(tmp_path)
+    assert second.train()["count"] == 2
+
+
+def test_a_result_shows_what_was_reported() -> None:
+    metrics = {"loss": 1.5, "training_iteration": 3, "config": {"x": 1}, "pid": 7, "done": True}
+    assert repr(tune.Result(metrics, None, None, "/place")) == (
+        "Result(metrics={'loss': 1.5}, checkpoint=None, error=None, path='/place')"
+    )
