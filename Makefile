@@ -27,7 +27,7 @@ INSTALL := -m pip install --disable-pip-version-check -qq --config-settings edit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake bare device as-ray ray-docs check lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
+.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake test-oar bare device as-ray ray-docs check lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -51,6 +51,7 @@ help:
 	@echo "make mutants whether the tests notice random mistakes; ARGS='--seed 7 --count 200 --only scheduler/dispatch/queues.py'"
 	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
 	@echo "make test-snakemake  tests of plugins/snakemake, with a Snakemake in an environment of its own"
+	@echo "make test-oar  jobs on a real OAR, made of namespaces; needs root, and Debian's packages of OAR and PostgreSQL"
 	@echo "make as-ray  libraries that are made for Ray, on this runtime; writes docs/libraries.md"
 	@echo "make ray-docs  the statements of Ray's documentation, on Ray itself and here"
 	@echo "make bench   this project and others, side by side; writes docs/performance.md"
@@ -60,7 +61,7 @@ demo: $(VENV)/.installed-run
 	$(RUN) -m mpi_runtime run -n 8 examples/demo.py
 
 test: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
-	$(RUN) -m pytest -m "not device" -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
+	$(RUN) -m pytest -m "not device" --ignore=tests/oar -n $(JOBS) --dist worksteal --durations=20 $(ARGS)
 	$(MAKE) --no-print-directory test-rl test-data
 
 # Lint, types, rules, unit tests, and a sample of the rest. With QUICK_BASE=main the files of tests that differ from that
@@ -124,6 +125,10 @@ test-torch: $(TUNE_VENV)/.installed-torch
 test-snakemake: $(VENV)/.installed-dev $(SNAKEMAKE_VENV)/.installed
 	$(SNAKEMAKE_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps --force-reinstall plugins/snakemake
 	$(RUN) -m pytest tests/snakemake tests/slurm/test_snakemake.py $(ARGS)
+
+# Not in CI: the packages of OAR need half a minute, a database and sshd, and its tests some minutes.
+test-oar: $(VENV)/.installed-dev
+	$(RUN) -m pytest -n 0 --durations=20 tests/oar $(ARGS)
 
 # Driven by the environment of `make test`: the other one has nothing but the dependencies, so not even pytest.
 bare: $(VENV)/.installed-dev $(BARE_VENV)/.installed

@@ -2,6 +2,7 @@
 
     python -m benchmarks.batch                    # 5 000 times `true`, on all processors of this host
     python -m benchmarks.batch --commands 100000  # a long list: also how long it takes until the first one runs
+    python -m benchmarks.batch --commands 1000000 --only "mpi-runtime batch"
     python -m benchmarks.batch --turns 4 --commands 1800  # in alternation: CPU beyond the start, for a busy machine
 
 Each line is one program. "start" is the time until the first command has begun, the rest is counted from there.
@@ -37,6 +38,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.batch_history import FOLDER, Planning
 from mpi_runtime.batch.history.journal import BatchJournal
+from mpi_runtime.batch.history.keys import key_of
 from mpi_runtime.batch.history.results import CommandResult
 
 
@@ -128,13 +130,14 @@ def main() -> None:
     parser.add_argument(
         "--turns", type=int, default=0, help="alternate so often, and print medians of CPU time alone; 0"
     )
+    parser.add_argument("--only", choices=WAYS, help="measure this one alone, as --commands 1000000 needs")
     options = parser.parse_args()
     compileall.compile_dir(os.path.dirname(mpi_runtime.__file__), quiet=2)  # as pip does when it installs
     count = options.commands
     spent_us, size = journal_us(20_000)
     print(f"{'the journal':20} {spent_us:.0f} us of CPU and {size} bytes for each command")
     processors = len(os.sched_getaffinity(0))
-    ways = dict(WAYS)
+    ways = {name: run for name, run in WAYS.items() if options.only in (None, name)}
     if options.hyperqueue:
         ways["HyperQueue"] = partial(with_hyperqueue, os.path.abspath(options.hyperqueue))
     if options.turns:
@@ -212,7 +215,7 @@ def journal_us(count: int) -> tuple[float, int]:
         journal.turn()
         before, size = cpu_s(), _size(folder)
         for command_of in commands:
-            key, _ = journal.key_of(command_of)
+            key = key_of(command_of, [])
             number = journal.next_number()
             journal.began(command_of.name, number)
             result = CommandResult(

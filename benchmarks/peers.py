@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.launching import ROOT, json_lines, machine, mpirun
+from benchmarks.leadership import TITLE
 
 OURS = ("mpi_runtime", "mpi_runtime_mpi")
 
@@ -255,7 +256,8 @@ def main() -> None:
         print(f"left out: {line}")
     output = options.output or (None if options.quick or options.only else ROOT / "docs" / "performance.md")
     if output:
-        output.write_text(document(chosen, played, tasks))
+        kept = output.read_text().partition(f"\n{TITLE}") if output.exists() else ("", "", "")
+        output.write_text(document(chosen, played, tasks) + kept[1] + kept[2])
         print(f"\nwritten to {output}")
 
 

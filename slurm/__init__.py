@@ -1,6 +1,6 @@
 """Batch systems: allocations, jobs, and the end of a job's time.
 
-Imports nothing else of mpi_runtime. Slurm, Grid Engine, PBS, LSF and Flux.
+Imports nothing else of mpi_runtime. Slurm, Grid Engine, PBS, LSF, Flux and OAR.
 
 - `environment.py`: the only reader of the environment in this package
 - `allocation.py`: the allocation of a job: nodes, CPUs, GPUs, memory

@@ -76,7 +76,7 @@ def diagnose(
     by_host: dict[str, list[Seen]] = {}
     for one in ranks:
         by_host.setdefault(_short(one.host), []).append(one)
-    found = list(_places(kind, len(ranks), by_host, own.nodes, own.parts))
+    found = list(_places(kind, len(ranks), by_host, own.nodes, own))
     for host, there in by_host.items():
         working = [one for one in there if one.rank] or there
         node = granted.get(host)
@@ -120,7 +120,7 @@ def unused(
         host_cpus: how many CPUs the host of rank 0 has. Other hosts are not expected to have more.
     """
     by_host = {_short(host): usable for host, usable in hosts.items()}
-    found = [*_places(kind, size, by_host, expected_nodes(kind, own, env), own.parts)]
+    found = [*_places(kind, size, by_host, expected_nodes(kind, own, env), own)]
     have = {_short(name): min(count, host_cpus) for name, count in zip(own.nodes, own.cpus, strict=False)}
     bound = [host for host, usable in by_host.items() if usable.cpus and usable.cpus < have.get(host, 0)]
     if bound:
@@ -197,18 +197,23 @@ def slow_network(host: str, other: str, latency_s: float) -> Finding | None:
     )
 
 
-def _places(kind: str, size: int, by_host: Mapping[str, object], names: Sequence[str], parts: int) -> Iterator[Finding]:
+def _places(
+    kind: str, size: int, by_host: Mapping[str, object], names: Sequence[str], own: Allocation
+) -> Iterator[Finding]:
     absent = [name for name in names if _short(name) not in by_host]
     if not absent:
         return
     shown = ", ".join(absent[:4]) + (f" and {len(absent) - 4} more" if len(absent) > 4 else "")
     what = f"no rank runs on {shown}, though the job has them"
     line = f"mpi-runtime run -n {len(names)} app.py"
-    if parts > 1:
-        yield Finding(f"{what}: it is heterogeneous, and mpirun knows its first part alone", line_of_parts(kind, parts))
+    if own.parts > 1:
+        cure = line_of_parts(kind, own.parts)
+        yield Finding(f"{what}: it is heterogeneous, and mpirun knows its first part alone", cure)
     elif size == 1:
         cure = f"{line}; for a batch: mpi-runtime batch -n {len(names)} FILE"
         yield Finding(f"the program was started as a single process: {what}", cure)
+    elif own.system == "oar" and kind in ("openmpi", "mpich"):
+        yield Finding(f"{what}: mpirun knows no jobs of OAR", line)
     elif kind == "openmpi":
         yield Finding(what, f"{line}, or mpirun --map-by ppr:{-(-size // len(names))}:node --bind-to none ...")
     elif kind == "mpich":

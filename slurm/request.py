@@ -60,11 +60,11 @@ class Request:
     python: str = sys.executable
     """The interpreter on the nodes; $NAME and a leading ~ are expanded there."""
     system: str = "slurm"
-    """The batch system, by its name: "slurm", "sge" (Grid Engine), "pbs", "lsf" or "flux"."""
+    """The batch system, by its name: "slurm", "sge" (Grid Engine), "pbs", "lsf", "flux" or "oar"."""
     pe: str | None = None
     """The parallel environment of Grid Engine; None: one that gives each node as many slots as CPUs are requested."""
     qsub: tuple[str, ...] = ()
-    """Other options of qsub, bsub or flux batch, where the system is not Slurm: "-l", "gpu=1"."""
+    """Other options of qsub, bsub, flux batch or oarsub, where the system is not Slurm: "-l", "gpu=1"."""
 
     def __post_init__(self) -> None:
         _check(self)

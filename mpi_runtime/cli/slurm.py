@@ -54,12 +54,12 @@ _WITH_VALUE: dict[tuple[str, ...], Options] = {
     ("--python",): {"metavar": "PATH", "help": "the interpreter on the nodes (default: this one)"},
     ("--batch",): {"metavar": "FILE", "help": "run the commands of this file: see `mpi-runtime batch`"},
     ("--max-jobs",): {"help": "submit N jobs that share the batch; each leaves when it has nothing to do", **_NUMBER},
-    ("--system",): {"metavar": "NAME", "help": "slurm, sge, pbs, lsf or flux (default: the installed one)"},
+    ("--system",): {"metavar": "NAME", "help": "slurm, sge, pbs, lsf, flux or oar (default: the installed one)"},
     ("--pe",): {"metavar": "NAME", "help": "parallel environment of Grid Engine (default: one that fits)"},
     ("--qsub",): {
         "action": "append",
         "metavar": "OPTION",
-        "help": "passed to qsub, bsub or flux batch unchanged: --qsub=-l --qsub=gpu=1",
+        "help": "passed to qsub, bsub, flux batch or oarsub unchanged: --qsub=-l --qsub=gpu=1",
     },
     ("--profile",): {"metavar": "NAME", "help": "name in the file of profiles (default: 'default')"},
 }

@@ -10,18 +10,19 @@
 - `flux.py`: Flux
 - `sge.py`: Grid Engine
 - `sge_jobs.py`: jobs of Grid Engine: qsub, qstat, qacct, qdel
-- `lives.py`: what PBS, LSF and Flux have in common: the output, a clock, a job that continues as another one
+- `oar.py`: OAR
+- `lives.py`: what PBS, LSF, Flux and OAR have in common: the output, a clock, a job that continues as another one
 """
 
 import shutil
 from collections.abc import Mapping
 
-from mpi_runtime.slurm.systems import flux, lsf, pbs, sge, slurm
+from mpi_runtime.slurm.systems import flux, lsf, oar, pbs, sge, slurm
 from mpi_runtime.slurm.systems.system import Queue, System
 
-_ALL: tuple[Queue, ...] = (flux, slurm, pbs, lsf, sge)
+_ALL: tuple[Queue, ...] = (flux, slurm, pbs, lsf, sge, oar)
 """In the order in which they are looked for in a job: a Flux may run in a job of another system."""
-_HERE: tuple[Queue, ...] = (slurm, sge, pbs, lsf, flux)
+_HERE: tuple[Queue, ...] = (slurm, sge, pbs, lsf, flux, oar)
 """In the order in which they are looked for on a host."""
 _QUEUES: Mapping[str, Queue] = {one.NAME: one for one in _HERE}
 
@@ -29,6 +30,12 @@ _QUEUES: Mapping[str, Queue] = {one.NAME: one for one in _HERE}
 def around(env: Mapping[str, str]) -> System | None:
     """Return the batch system whose job has this environment; None: this is not a job."""
     return next((system for system in _ALL if system.is_around(env)), None)
+
+
+def for_launcher(env: Mapping[str, str]) -> Mapping[str, str]:
+    """Return variables that MPI's launchers need in the job with this environment to reach its other nodes."""
+    system = around(env)
+    return {} if system is None else system.LAUNCHER
 
 
 def named(name: str) -> System | None:

@@ -28,6 +28,7 @@ from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "flux"
 COMMAND: str = "flux"
+LAUNCHER: Mapping[str, str] = {}
 CANCEL: str = "flux cancel"
 TASK: str = "FLUX_JOB_CC"
 JOB: str = lives.JOB

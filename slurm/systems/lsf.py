@@ -29,6 +29,7 @@ from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "lsf"
 COMMAND: str = "bsub"
+LAUNCHER: Mapping[str, str] = {}
 CANCEL: str = "bkill"
 TASK: str = "LSB_JOBINDEX"
 JOB: str = lives.JOB

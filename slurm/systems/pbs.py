@@ -28,6 +28,7 @@ from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "pbs"
 COMMAND: str = "pbsnodes"  # Grid Engine has a qsub too
+LAUNCHER: Mapping[str, str] = {}
 CANCEL: str = "qdel"
 TASK: str = "PBS_ARRAY_INDEX"
 JOB: str = lives.JOB
@@ -40,7 +41,13 @@ LAUNCH: str = "{launch} &"
 REQUEUE: str = lives.REQUEUE.replace("CANCEL", CANCEL)
 PASSING: tuple[str, ...] = ("cannot connect to server", "communication failure", "pbs_iff: error returned")
 UNKNOWN: tuple[str, ...] = ("pbs does not know the job",)
+_WRAPPERS = (
+    "Such an answer is that of Slurm's wrappers with the names of PBS commands (slurm-wlm-torque), which have no JSON. "
+    'submit knows Slurm itself: --system slurm, or system = "slurm" in the profile'
+)
 CURES = (
+    ("unknown option: x", _WRAPPERS),  # of their qstat
+    ("[-b y|n]", _WRAPPERS),  # of their qsub, which takes no script from the standard input
     ("unknown queue", "The queues there are: qstat -Q"),
     ("unknown resource", "The resources of each node: pbsnodes -a"),
     ("invalid account", "Your projects are known to the site, not to PBS"),

@@ -26,6 +26,7 @@ from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "sge"
 COMMAND: str = "qconf"  # PBS has a qsub too
+LAUNCHER: Mapping[str, str] = {}
 CANCEL: str = "qdel"
 JOB: str = "$JOB_ID"
 ARRAY_JOB: str = "${JOB_ID}_$SGE_TASK_ID"

@@ -17,6 +17,7 @@ from mpi_runtime.slurm.systems.system import Allocation, Question
 
 NAME: str = "slurm"
 COMMAND: str = "sbatch"
+LAUNCHER: Mapping[str, str] = {}
 CANCEL: str = "scancel"
 JOB: str = "$SLURM_JOB_ID"
 ARRAY_JOB: str = "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"

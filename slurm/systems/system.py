@@ -20,7 +20,7 @@ class Allocation:
     """The resources that a batch system has granted to a job. Fields that it does not state are empty or None."""
 
     system: str = ""
-    """The batch system: "slurm", "sge", "pbs", "lsf" or "flux"; empty outside of a job."""
+    """The batch system: "slurm", "sge", "pbs", "lsf", "flux" or "oar"; empty outside of a job."""
     job: str = ""
     """The id of the job in the batch system."""
     nodes: tuple[str, ...] = ()
@@ -48,6 +48,8 @@ class System(Protocol):
 
     NAME: str
     """The name in `Allocation.system`."""
+    LAUNCHER: Mapping[str, str]
+    """Variables that MPI's launchers need in a job to reach its other nodes, if their own settings do not suffice."""
 
     def is_around(self, env: Mapping[str, str]) -> bool:
         """Whether this is the environment of one of its jobs."""

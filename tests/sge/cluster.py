@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import MARK, OPENMPI_ENVIRONMENT, ROOT, mpi_python, wait_until
+from tests.helpers import wait_until
 from tests.hosts import namespaces
+from tests.hosts.login import Login, write_command
 from tests.hosts.namespaces import child, connect, end, enter, hold, kept
 
 NODES = ("n1", "n2")
@@ -31,8 +29,6 @@ INSTALLED, TOOLS_AT = Path("/var/lib/gridengine"), Path("/usr/lib/gridengine")
 TOOLS = ("sge_qmaster", "sge_execd", "qsub", "qconf", "ip", "unshare", "nsenter", "mount")
 PACKAGES = "gridengine-master gridengine-exec gridengine-client iproute2"
 START_LIMIT_S = 60.0
-JOB_LIMIT_S = 120.0
-"""How long a job may take: a bound on hangs."""
 
 _BOOTSTRAP = """\
 admin_user              root
@@ -92,59 +88,10 @@ ip link set lo up
 echo ready
 exec sleep infinity
 """
-_numbers = count(1)
 
 
-@dataclass
-class Cluster:
+class Cluster(Login):
     """A cluster that is up."""
-
-    place: Path
-    """A directory that all hosts see."""
-    login: subprocess.Popen[str]
-    nodes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
-    """The process that holds each node."""
-
-    def environment(self, mpi: str = "openmpi") -> dict[str, str]:
-        """Return what a user has in a shell on the login host, with the environment of this MPI activated."""
-        keep = {name: value for name, value in OPENMPI_ENVIRONMENT.items() if "mapping" not in name}
-        return {
-            **keep,
-            "HOME": str(self.place / "home"),
-            "PATH": f"{self.place}/bin:{mpi_python(mpi).parent}:/usr/local/bin:/usr/bin:/bin",
-            "PYTHONPATH": str(ROOT),
-            "SGE_ROOT": str(self.place / "root"),
-            "MPI_RUNTIME_PROFILES": str(self.place / "profiles.toml"),
-            "MPI_RUNTIME_QUIET": "1",
-            MARK: os.environ[MARK],
-        }
-
-    def directory(self) -> Path:
-        """Make a directory that all hosts see."""
-        made = self.place / f"work{next(_numbers)}"
-        made.mkdir()
-        return made
-
-    def run(
-        self,
-        *command: str,
-        cwd: Path | None = None,
-        code: int | None = 0,
-        env: Mapping[str, str] | None = None,
-        limit_s: float = JOB_LIMIT_S,
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command on the login host to its end, which must be with this exit code (None: any)."""
-        done = subprocess.run(
-            [*enter(child(self.login)), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command],
-            env={**self.environment(), **(env or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-        )
-        if code is not None and done.returncode != code:
-            pytest.fail(f"{shlex.join(command)}: {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
-        return done
 
     def start_node(self, name: str, number: int) -> None:
         """Start a node."""
@@ -172,7 +119,7 @@ def cluster() -> Iterator[Cluster]:
     place.chmod(0o755)
     _write_configuration(place)
     login = hold(["bash", "-c", _LOGIN.format(place=place, subnet=SUBNET)], _daemon_environment(place))
-    made = Cluster(place, login)
+    made = Cluster(place, login, variables={"SGE_ROOT": str(place / "root")})
     master: subprocess.Popen[bytes] | None = None
     try:
         with open(place / "log/qmaster.out", "ab") as out:
@@ -231,12 +178,9 @@ def _changed(text: str, values: Mapping[str, str]) -> str:
 
 
 def _write_configuration(place: Path) -> None:
-    for name in ("qmaster", "execd", "spooldb", "log", "home", "bin", "root/default/common"):
+    write_command(place, "sge")
+    for name in ("qmaster", "execd", "spooldb", "root/default/common"):
         (place / name).mkdir(parents=True)
-    command = place / "bin/mpi-runtime"  # the project need not be installed
-    command.write_text('#!/bin/sh\nexec python -m mpi_runtime.cli.main "$@"\n')
-    command.chmod(0o755)
-    (place / "profiles.toml").write_text('[default]\nsystem = "sge"\n')  # Slurm's commands may be installed too
     root = place / "root"
     for name in ("bin", "lib", "util", "utilbin"):
         (root / name).symlink_to(INSTALLED / name)

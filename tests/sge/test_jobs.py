@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -54,24 +53,8 @@ print("right", sum(ray.get(parts)), flush=True)
 """
 
 
-def program(sge: Cluster, text: str) -> Path:
-    place = sge.directory()
-    (place / "app.py").write_text(text)
-    return place
-
-
-def submit(sge: Cluster, place: Path, *words: str) -> str:
-    return sge.run("mpi-runtime", "submit", *words, cwd=place).stdout.strip()
-
-
-def status(sge: Cluster, place: Path, job: str) -> dict[str, object]:
-    text = sge.run("mpi-runtime", "status", "--json", job, cwd=place).stdout
-    found: list[dict[str, object]] = json.loads(text)
-    return found[0]
-
-
 def test_a_job_on_two_nodes_ends_with_the_exit_code_of_the_program(sge: Cluster) -> None:
-    place = program(sge, APP)
+    place = sge.program(APP)
     done = sge.run("mpi-runtime", "submit", "--wait", "-N", "2", "--time", "5:00", "app.py", "3", cwd=place, code=3)
     assert "hosts ['n1', 'n2']" in done.stdout
     assert "FAILED" in done.stderr.splitlines()[-1]
@@ -80,13 +63,13 @@ def test_a_job_on_two_nodes_ends_with_the_exit_code_of_the_program(sge: Cluster)
 
 
 def test_a_program_that_ends_with_99_is_not_run_again(sge: Cluster) -> None:
-    place = program(sge, APP)
+    place = sge.program(APP)
     done = sge.run("mpi-runtime", "submit", "--wait", "--time", "5:00", "app.py", "99", cwd=place, code=99)
     assert done.stdout.count("hosts ['n") == 1
 
 
 def test_an_array_has_a_table(sge: Cluster) -> None:
-    place = program(sge, APP)
+    place = sge.program(APP)
     words = ["--array", "1-3%2", "--time", "5:00", "app.py", "{task}"]
     done = sge.run("mpi-runtime", "submit", "--wait", *words, cwd=place, code=1)
     rows = re.findall(r"^(\d) +FAILED +(\d)", done.stdout, re.MULTILINE)
@@ -94,33 +77,33 @@ def test_an_array_has_a_table(sge: Cluster) -> None:
 
 
 def test_a_deleted_job_leaves_nothing(sge: Cluster) -> None:
-    place = program(sge, HOLD)
-    job = submit(sge, place, "-N", "2", "--cpus-per-node", "2", "--time", "5:00", "app.py")
+    place = sge.program(HOLD)
+    job = sge.submit(place, "-N", "2", "--cpus-per-node", "2", "--time", "5:00", "app.py")
     out = place / f"app-{job}.out"
     wait_until(lambda: out.exists() and "sge" in out.read_text(), 60, "the program")
     system, own, nodes, tasks, left_s = json.loads(re.findall(r"^\[.*\]$", out.read_text(), re.MULTILINE)[0])
     assert (system, own, sorted(nodes), tasks) == ("sge", job, ["n1", "n2"], [2, 2])
     assert 200 < left_s <= 300
-    assert status(sge, place, job)["state"] == "RUNNING"
+    assert sge.status(place, job)["state"] == "RUNNING"
     sge.run("qdel", job)
-    wait_until(lambda: status(sge, place, job)["state"] == "CANCELLED", 40, "the end of the job")
+    wait_until(lambda: sge.status(place, job)["state"] == "CANCELLED", 40, "the end of the job")
     there = sge.run("pgrep", "-f", f"{place}|app-{job}.exit", code=None).stdout
     assert there == ""
 
 
 def test_a_job_waits_for_the_end_of_another_and_starts_then(sge: Cluster) -> None:
-    place = program(sge, APP)
-    first = submit(sge, place, "--setup", "sleep 15", "--time", "5:00", "app.py", "3")
+    place = sge.program(APP)
+    first = sge.submit(place, "--setup", "sleep 6", "--time", "5:00", "app.py", "3")
     words = ["--wait", "--after", first, "--time", "5:00", "app.py", "0"]
     done = sge.run("mpi-runtime", "submit", *words, cwd=place)
     assert "hosts ['n" in done.stdout
-    assert status(sge, place, first)["program_exit_code"] == 3, "it has ended, though not well"
+    assert sge.status(place, first)["program_exit_code"] == 3, "it has ended, though not well"
 
 
 def test_a_job_that_waits_is_cancelled(sge: Cluster) -> None:
-    place = program(sge, APP)
-    job = submit(sge, place, "--qsub=-h", "--time", "5:00", "app.py", "0")
-    found = status(sge, place, job)
+    place = sge.program(APP)
+    job = sge.submit(place, "--qsub=-h", "--time", "5:00", "app.py", "0")
+    found = sge.status(place, job)
     assert (found["state"], found["reason"]) == ("PENDING", "hold")
     code = f"from mpi_runtime.slurm import jobs; jobs.cancel_waiting(['{job}'])"
     sge.run("python", "-c", code, cwd=place)
@@ -128,39 +111,40 @@ def test_a_job_that_waits_is_cancelled(sge: Cluster) -> None:
 
 
 def test_the_signal_before_the_end(sge: Cluster) -> None:
-    place = program(sge, WARNED)
+    place = sge.program(WARNED)
     done = sge.run("mpi-runtime", "submit", "--wait", "--time", "0:30", "--warn-s", "18", "app.py", cwd=place)
     (left_s,) = re.findall(r"called (\d+) s before the end", done.stdout)
     assert 10 <= int(left_s) <= 18
 
 
-def test_a_job_with_a_journal_ends_over_several_lives(sge: Cluster) -> None:
-    place = program(sge, JOURNAL)
-    words = ["--cpus-per-node", "2", "--time", "1:00", "app.py", "160"]
-    done = sge.run("mpi-runtime", "submit", "--wait", *words, cwd=place, limit_s=400)
-    assert "right 12720" in done.stdout
-    lives = re.findall(r"^life (\d)$", done.stdout, re.MULTILINE)
+@pytest.mark.timeout(480)
+def test_a_journal_and_a_batch_end_over_lives_of_a_minute_without_a_hand(sge: Cluster) -> None:
+    """At once, to save time: each has a node of its own. `--fresh` must be followed in the first life only."""
+    place = sge.program(JOURNAL)
+    (place / "jobs.txt").write_text("".join(f"sleep 0.3; echo {number} >> ran\n" for number in range(500)))
+    words = ["--cpus-per-node", "2", "--time", "1:00"]
+    job = sge.submit(place, *words, "app.py", "160")
+    done = sge.run(
+        "mpi-runtime", "submit", "--wait", *words, "--batch", "jobs.txt", "--requeue", "--", "--fresh",
+        cwd=place, limit_s=400,
+    )  # fmt: skip
+    assert "500 of 500 done" in done.stdout
+    assert done.stdout.count("ending what runs; the same line continues later") >= 2, "three lives, or more"
+    ran = (place / "ran").read_text().split()
+    assert {*ran} == {*map(str, range(500))}
+    assert len(ran) < 520, "what was done is not forgotten"
+    assert "500 of 500 done" in sge.run("mpi-runtime", "batch", "status", "jobs", cwd=place).stdout
+    wait_until(lambda: sge.status(place, job)["state"] == "COMPLETED", 240, "the end of the job with a journal")
+    text = (place / f"app-{job}.out").read_text()
+    assert "right 12720" in text
+    lives = re.findall(r"^life (\d)$", text, re.MULTILINE)
     assert lives[0] == "0"
     assert len(lives) >= 3
     assert set(lives[1:]) == {"1"}, "Grid Engine does not count"
 
 
-@pytest.mark.timeout(480)
-def test_a_batch_ends_over_several_lives_and_its_flags_are_followed_in_the_first(sge: Cluster) -> None:
-    place = sge.directory()
-    (place / "jobs.txt").write_text("".join(f"sleep 1; echo {number} >> ran\n" for number in range(150)))
-    words = ["--batch", "jobs.txt", "--cpus-per-node", "2", "--time", "1:00", "--requeue", "--", "--fresh"]
-    done = sge.run("mpi-runtime", "submit", "--wait", *words, cwd=place, limit_s=400)
-    assert "150 of 150 done" in done.stdout
-    assert done.stdout.count("ending what runs; the same line continues later") >= 2, "three lives, or more"
-    ran = (place / "ran").read_text().split()
-    assert {*ran} == {*map(str, range(150))}
-    assert len(ran) < 160, "what was done is not forgotten"
-    assert "150 of 150 done" in sge.run("mpi-runtime", "batch", "status", "jobs", cwd=place).stdout
-
-
 def test_what_can_never_run_is_refused(sge: Cluster) -> None:
-    place = program(sge, APP)
+    place = sge.program(APP)
     for words, error in (
         (["-N", "9", "app.py"], "no suitable queues"),
         (["-p", "absent.q", "app.py"], 'unknown queue "absent.q"'),
@@ -187,6 +171,6 @@ print(*[job.result(60) for job in jobs], waits.cancel(), type(bad.exception(90))
 
 
 def test_calls_of_an_executor_are_jobs_and_tasks_of_an_array(sge: Cluster) -> None:
-    place = program(sge, CALLS)
+    place = sge.program(CALLS)
     words = sge.run("python", "app.py", cwd=place).stdout.strip()
     assert words == "(0, 'sge', 1) (1, 'sge', 2) (2, 'sge', 3) True JobError"

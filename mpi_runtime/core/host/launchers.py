@@ -87,9 +87,10 @@ def child_environment(base: Mapping[str, str]) -> dict[str, str]:
 
 def environment_of_launcher(base: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a launcher that this process starts."""
-    from mpi_runtime.slurm.allocation import is_in_step  # not at the top: every rank loads this module
+    from mpi_runtime.slurm import systems  # not at the top: every rank loads this module
+    from mpi_runtime.slurm.allocation import is_in_step
 
-    env = child_environment(base)
+    env = {**systems.for_launcher(base), **child_environment(base)}
     if is_in_step(base):  # as in `srun --pty bash`: the launcher's own srun would wait for this step to end
         env.setdefault("SLURM_OVERLAP", "1")
     return env

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.leadership import DUMMY, WAVES, WORKLOADS, measure, used
+from benchmarks import leadership
+from benchmarks.leadership import DUMMY, TITLE, WAVES, WORKLOADS, measure, put, rows, used
 
 
 def test_a_head_that_costs_nothing_keeps_all_cpus_busy() -> None:
@@ -19,3 +22,18 @@ def test_a_head_that_costs_nothing_keeps_all_cpus_busy() -> None:
 def test_every_task_ends(name: str) -> None:
     made = measure(WORKLOADS[name], 2, charge=0)
     assert made.ended == len(made.duration)
+
+
+def test_a_line_that_may_take_too_long_is_left_out() -> None:
+    *_, first, second = rows((1, 2), 0, "null", limit_s=0)
+    assert first.startswith("| null | 1 | 224 |")
+    assert second.startswith("| null | 2 | - | not measured")
+
+
+def test_the_table_is_the_last_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text("# Performance\n\nold\n")
+    monkeypatch.setattr(leadership, "PAGE", page)
+    for text in ("first", "second"):
+        put(f"{TITLE}\n\n{text}\n")
+    assert page.read_text() == f"# Performance\n\nold\n\n{TITLE}\n\nsecond\n"

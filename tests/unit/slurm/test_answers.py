@@ -100,6 +100,28 @@ def test_lsf(
     assert now.output == str(Path.home().resolve() / "ls -l-22005.out")
 
 
+WRAPPERS = {
+    "qstat": ("Unknown option: x\nUnknown option: t\nUnknown option: F\nUsage:\n    qstat [-f] [-a|-i|-r]", 2),
+    "qsub": ("Usage:\n    qsub [-a start_time] [-A account] [-b y|n] [-e err_path] [-I] [-l", 2),
+    "pbsnodes": ("Unknown option: F\nUsage:\n    pbsnodes [-a] [node_id...]", 2),
+}
+"""What the commands of slurm-wlm-torque 22.05.8 answered here to those of PBS."""
+
+
+def test_commands_of_pbs_that_are_wrappers_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, (text, code) in WRAPPERS.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}' >&2\nexit {code}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SlurmError, match=r"Slurm's wrappers .*--system slurm"):
+        jobs.status(7, "pbs")
+    (tmp_path / "app.py").touch()
+    with pytest.raises(SlurmError, match=r"Slurm's wrappers .*--system slurm"):
+        jobs.submit("app.py", system="pbs", cwd=str(tmp_path))
+    (tmp_path / "sbatch").symlink_to("/bin/true")
+    assert jobs.make_request().system == "slurm", "the wrappers need Slurm's commands beside them"
+
+
 def test_a_job_that_lsf_has_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lives, "places", {})
     monkeypatch.chdir(tmp_path)

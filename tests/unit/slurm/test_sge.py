@@ -123,7 +123,7 @@ def test_what_grid_engine_does_not_have(given: dict[str, Any], error: str) -> No
         script.text(Request(system="sge", **given), ("app.py",))
     with pytest.raises(ValueError, match="pe and qsub are for other systems"):
         script.text(Request(pe="two"), ("app.py",))
-    with pytest.raises(ValueError, match="system must be one of slurm, sge, pbs, lsf, flux, not 'nqs'"):
+    with pytest.raises(ValueError, match="system must be one of slurm, sge, pbs, lsf, flux, oar, not 'nqs'"):
         script.text(Request(system="nqs"), ("app.py",))
 
 
@@ -186,5 +186,5 @@ def test_the_profile_names_the_batch_system(commands: Path, tmp_path: Path, monk
     assert jobs.status(7).state == "RUNNING"
     assert jobs.cancel_command() == "qdel"
     file.write_text('[default]\nsystem = "nqs"')
-    with pytest.raises(SlurmError, match="system must be one of slurm, sge, pbs, lsf, flux, not 'nqs'"):
+    with pytest.raises(SlurmError, match="system must be one of slurm, sge, pbs, lsf, flux, oar, not 'nqs'"):
         jobs.status(7)
