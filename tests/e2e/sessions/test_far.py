@@ -12,6 +12,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,8 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions.started import CONNECT, drivers_left, log, said, session
-from tests.helpers import Program, start_program, wait_until
+from mpi_runtime.core.head import inspecting
+from mpi_runtime.show.live import LiveJob
+from tests.e2e.sessions.started import CONNECT, content, drivers_left, log, said, session
+from tests.helpers import Program, start_command, start_program, wait_until
 
 SSH = """#!/bin/sh
 while :; do
@@ -243,6 +246,36 @@ except ray.exceptions.HeadDiedError as error:
     assert "lost: The line to the session 's' on elsewhere is lost: it could not be reached for 1.5 s" in done.stdout
     assert "could not be reached for 1.5 s: `ssh elsewhere`: ssh: connect to host: No route to host" in done.stderr
     assert "is away for 1.5 s, and counts as gone" in log(far.real)
+
+
+def test_a_program_whose_line_is_broken_is_shown_as_away(far: Far) -> None:
+    found = content(far.real)
+    assert found is not None
+    job = LiveJob("s", found.pid, partial(inspecting.reply, found.pid))
+
+    def states() -> set[str]:
+        """As `session status`, `list drivers` and the live page have it."""
+        (line,) = [one for one in said(far.real, "status", "s").stdout.splitlines() if "  driver " in one]
+        listed = [sys.executable, "-m", "mpi_runtime", "list", "drivers", "--json", str(found.pid)]
+        with start_command(listed) as command:
+            (entry,) = json.loads(command.finish().expect(0).stdout)
+        job.sample()
+        (block,) = [one for one in job.document()["blocks"] if one.get("id") == "drivers"]
+        (row,) = block["rows"]
+        return {line.split("), ")[1].split(":")[0].upper(), entry["state"], row[3]}
+
+    with far.driver(WAITS + "input()\nprint(ray.get(actor.stay.remote()) + 1); input()") as program:
+        program.wait_for_line("1")
+        for answer in ("", "2"):  # it is used before it breaks again
+            assert states() == {"CONNECTED"}
+            far.is_reachable(False)
+            far.signal(signal.SIGKILL)
+            wait_until(lambda: states() == {"AWAY"}, what="it to be away")
+            far.is_reachable(True)
+            wait_until(lambda: states() == {"CONNECTED"}, what="it to be back")
+            program.write("\n")
+            program.wait_for_line(answer)
+        assert program.finish().expect(0).stdout == "1\n2\n"
 
 
 def test_the_end_of_the_process_of_a_line_is_named(far: Far) -> None:
