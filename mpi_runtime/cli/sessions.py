@@ -160,7 +160,7 @@ def _submit(options: argparse.Namespace, resources: Options) -> int:
         return _INTERRUPTED
     print(
         f"The session {found.name!r} runs on {found.host}, in job {found.job}, and its output goes to {found.output}.\n"
-        f"  in programs on {found.host}: init('session:{found.name}')\n{end}"
+        f"  in programs here, and on {found.host}: init('session:{found.name}')\n{end}"
     )
     return 0
 

@@ -307,7 +307,7 @@ class Custodian:
                 self._on_memory(line.number, line.channel, message)
 
     def on_driver(self, channel: Channel, message: ToAgent, driver: int = DRIVER) -> bool:
-        """Take a message of a driver to its agent. Return whether the driver ends its part: that of rank 0 ends the job.
+        """Take a message of a driver. Return whether the driver ends its part: that of rank 0 ends the job.
 
         Raises:
             BadFrameError: a driver may not send it.
