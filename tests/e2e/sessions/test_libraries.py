@@ -73,6 +73,12 @@ register_mpi_runtime()
 with joblib.parallel_backend("mpi_runtime"):
     print(sum(joblib.Parallel()(joblib.delayed(abs)(x) for x in (-1, 0))))
 """,
+    "dask": """
+import dask
+from mpi_runtime.util.dask import enable_dask_on_mpi_runtime
+enable_dask_on_mpi_runtime()
+print(dask.delayed(sum)([dask.delayed(abs)(x) for x in (-1, 0)]).compute())
+""",
 }
 
 
