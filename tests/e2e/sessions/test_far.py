@@ -262,6 +262,9 @@ def test_a_program_whose_line_is_broken_is_shown_as_away(far: Far) -> None:
         job.sample()
         (block,) = [one for one in job.document()["blocks"] if one.get("id") == "drivers"]
         (row,) = block["rows"]
+        named = f"app.py on {os.uname().nodename}"
+        assert f"{named} (pid {program.pid})" in line
+        assert (entry["program"], row[1]) == (named, named)
         return {line.split("), ")[1].split(":")[0].upper(), entry["state"], row[3]}
 
     with far.driver(WAITS + "input()\nprint(ray.get(actor.stay.remote()) + 1); input()") as program:
