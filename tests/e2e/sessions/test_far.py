@@ -22,11 +22,13 @@ from pathlib import Path
 import pytest
 
 from mpi_runtime.core.head import inspecting
+from mpi_runtime.core.host.process_tree import children
 from mpi_runtime.show.live import LiveJob
 from tests.e2e.sessions.started import CONNECT, content, drivers_left, log, said, session
 from tests.helpers import Program, start_command, start_program, wait_until
 
-SSH = """#!/bin/sh
+SSH = """#!/bin/bash
+set -o pipefail  # it ends with the exit code of the command
 while :; do
     case "$1" in
         -o) shift 2 ;;
@@ -38,7 +40,7 @@ shift
 [ ! -e {place}/unreachable ] || {{ echo "ssh: connect to host: No route to host" >&2; exit 255; }}
 echo $$ >> {place}/lines
 echo "Welcome to this host!"
-cat | sh -c "$(echo "$*" | sed s,/seen/,/real/,)" | cat
+sh -c "$(echo "$*" | sed s,/seen/,/real/,)" < <(cat) | cat  # ends with the command, though there may be input
 """
 
 
@@ -353,6 +355,21 @@ def test_the_end_of_the_session_reaches_programs_elsewhere(tmp_path: Path, far: 
     assert done.returncode == 1
     assert "HeadDiedError" in done.stderr
     assert len(far.lines()) == 1
+
+
+@pytest.mark.parametrize("who", ["keeper", "head"])
+def test_a_program_elsewhere_notices_that_its_session_is_killed(far: Far, who: str) -> None:
+    with far.driver(WAITS + "input()\nray.get(actor.stay.remote())") as program:
+        program.wait_for_line("1")
+        found = content(far.real)
+        assert found is not None
+        (head,) = [pid for pid in children(found.pid) if "head" in Path(f"/proc/{pid}/comm").read_text()]
+        os.kill({"keeper": found.pid, "head": head}[who], signal.SIGKILL)
+        program.write("\n")
+        done = program.finish()
+    assert done.returncode == 1
+    error = done.stderr[done.stderr.index("HeadDiedError: ") :].splitlines()[0]
+    assert ("the session 's' was killed" if who == "keeper" else "has closed the connection") in error
 
 
 INTERRUPTED = """
