@@ -59,7 +59,7 @@ PAUSE_S = 0.5
 
 def list_(words: Sequence[str]) -> int:
     """Print a list, and return the exit code."""
-    options = list_parser().parse_args(words)
+    options = list_parser().parse_intermixed_args(words)  # `list KIND --json JOB`
     question, names = KINDS[options.kind]
     found = _ask(inspecting.chosen(options.job, f"list {options.kind}"), question)
     entries = dictionaries(found.rows)

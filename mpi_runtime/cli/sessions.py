@@ -132,10 +132,17 @@ def start(options: argparse.Namespace) -> int:
         command += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
     command += ["-m", "mpi_runtime", "session", "keep", "--file", str(path), *_config_words(options)]
     try:
-        return _started(path, made, command)
+        found = _started(path, made, command)
     except BaseException:
         session_files.forget(path, made)
         raise
+    # It runs: an error from here on, such as a reader that has left, must not take its file.
+    print(
+        f"The session {found.name!r} runs on {found.host}, and its output goes to {session_files.log_of(path)}.\n"
+        f"  in programs on this host: init('session:{found.name}')\n"
+        f"  to end it: mpi-runtime session stop {found.name}"
+    )
+    return 0
 
 
 def _config_words(options: argparse.Namespace) -> list[str]:
@@ -160,7 +167,7 @@ def _submit(options: argparse.Namespace, resources: Options) -> int:
         return _INTERRUPTED
     print(
         f"The session {found.name!r} runs on {found.host}, in job {found.job}, and its output goes to {found.output}.\n"
-        f"  in programs on {found.host}: init('session:{found.name}')\n{end}"
+        f"  in programs here, and on {found.host}: init('session:{found.name}')\n{end}"
     )
     return 0
 
@@ -185,7 +192,7 @@ def _claim(path: Path) -> None:
         session_files.forget(path, found)
 
 
-def _started(path: Path, made: Session, command: list[str]) -> int:
+def _started(path: Path, made: Session, command: list[str]) -> Session:
     """Start the keeper in the background, and wait for it."""
     log = session_files.log_of(path)
     with contextlib.suppress(FileNotFoundError):
@@ -209,13 +216,8 @@ def _started(path: Path, made: Session, command: list[str]) -> int:
             os.killpg(process.pid, signal.SIGTERM)
         process.wait()
         raise
-    print(
-        f"The session {found.name!r} runs on {found.host}, and its output goes to {log}.\n"
-        f"  in programs on this host: init('session:{found.name}')\n"
-        f"  to end it: mpi-runtime session stop {found.name}"
-    )
     process.returncode = 0  # it runs on, and is not waited for
-    return 0
+    return found
 
 
 def _read(path: Path, made: Session) -> Session | None:

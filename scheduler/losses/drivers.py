@@ -183,6 +183,7 @@ def _forget(state: State, driver: Driver, now: int) -> bool:
     if driver.functions:
         spec, function = driver.functions.popitem()
         del state.functions[spec]
+        function.spec.function = b""  # the history of calls keeps the record, and need not keep the code
         function.queues.clear()
         function.choice = []
         group = state.groups.get(function.where.group)

@@ -152,7 +152,7 @@ class DriverEntry(Struct, kw_only=True):
     program: str
     pid: int
     state: str
-    """"CONNECTED"; or "LEFT": what belongs to it ends, or something detached of it is left."""
+    """"CONNECTED"; "AWAY": its line is broken; "LEFT": what belongs to it ends, or something detached of it is left."""
     joined_ms: int
     """When it connected, since 1970."""
     open_calls: int

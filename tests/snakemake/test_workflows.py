@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.sessions.started import session
 from tests.helpers import ROOT, Completed, Program, start_command, wait_until
 
 PYTHON = ROOT / ".venv-snakemake" / "bin" / "python"
+GPUS = ("--mpi-runtime-gpus-per-node", "2")
 SUM = """
 rule all:
     input: "sum.txt"
@@ -57,17 +59,17 @@ pytestmark = [
 ]
 
 
-def start(folder: Path, text: str, launcher: Sequence[str] = (), *words: str) -> Program:
+def start(folder: Path, text: str, launcher: Sequence[str] = (), *words: str, own: Sequence[str] = GPUS) -> Program:
     """Start a workflow of this text, with a home of its own for Snakemake's caches."""
     (folder / "Snakefile").write_text(text)
-    own = ["-m", "snakemake", "--executor", "mpi-runtime", "--jobs", "8", "--mpi-runtime-gpus-per-node", "2", *words]
+    own = ["-m", "snakemake", "--executor", "mpi-runtime", "--jobs", "8", *own, *words]
     env = {"HOME": str(folder), "MPI_RUNTIME_NUM_CPUS": "2"}
     return start_command([str(PYTHON), *launcher, *own], cwd=folder, env=env)
 
 
-def run(folder: Path, text: str, launcher: Sequence[str] = (), *words: str) -> Completed:
+def run(folder: Path, text: str, launcher: Sequence[str] = (), *words: str, own: Sequence[str] = GPUS) -> Completed:
     """The same, to its end."""
-    with start(folder, text, launcher, *words) as program:
+    with start(folder, text, launcher, *words, own=own) as program:
         return program.finish()
 
 
@@ -79,6 +81,22 @@ def test_jobs_have_the_resources_of_their_rules(tmp_path: Path, ranks: int) -> N
     assert [line.split()[:2] for line in parts] == [[str(i), "1"] for i in range(3)]
     assert last == "threads 2 2 gpu 0"
     assert "Nothing to be done" in run(tmp_path, SUM).expect(0).stderr
+
+
+def test_jobs_run_in_a_session_which_has_its_own_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "state"
+    with session(state, "--num-cpus", "2", "--num-gpus", "2"):
+        monkeypatch.setenv("XDG_STATE_HOME", str(state))
+        monkeypatch.setenv("MPI_RUNTIME_ADDRESS", "session:s")
+        assert "num_gpus" in run(tmp_path, SUM).expect(1).stderr  # `start` states them
+        run(tmp_path, SUM, own=[]).expect(0)
+    *parts, last = (tmp_path / "sum.txt").read_text().splitlines()
+    assert [line.split()[:2] for line in parts] == [[str(i), "1"] for i in range(3)]
+    assert last == "threads 2 2 gpu 0"
+    (tmp_path / "sum.txt").unlink()
+    done = run(tmp_path, SUM, own=[]).expect(1)
+    assert "mpi_runtime does not start: " in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_what_fails_is_reported_and_an_interrupt_ends_the_rest(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ from mpi_runtime.core.transport.messages import (
     FromExecutor,
     Recorded,
     Shutdown,
+    ToAgent,
     WorkerToHead,
 )
 from mpi_runtime.core.transport.poller import Poller
@@ -305,22 +306,19 @@ class Custodian:
             else:
                 self._on_memory(line.number, line.channel, message)
 
-    def on_driver(self, channel: Channel, frame: bytes, driver: int = DRIVER) -> bool:
-        """Take a frame of a driver to its agent. Return whether the driver ends its part: that of rank 0 ends the job.
+    def on_driver(self, channel: Channel, message: ToAgent, driver: int = DRIVER) -> bool:
+        """Take a message of a driver. Return whether the driver ends its part: that of rank 0 ends the job.
 
         Raises:
-            BadFrameError: the frame cannot be read.
+            BadFrameError: a driver may not send it.
         """
-        for message in codec.to_agent.decode(frame):
-            if isinstance(message, Shutdown):
-                return True
-            if isinstance(message, Drained):
-                raise BadFrameError("the driver drops calls, and has none")
-            if isinstance(message, Recorded):
-                self._record(driver, message)
-            else:
-                self._on_memory(driver, channel, message)
-        return False
+        if isinstance(message, Drained):
+            raise BadFrameError("the driver drops calls, and has none")
+        if isinstance(message, Recorded):
+            self._record(driver, message)
+        elif not isinstance(message, Shutdown):
+            self._on_memory(driver, channel, message)
+        return isinstance(message, Shutdown)
 
     def leave(self, driver: int) -> list[int]:
         """Note that a driver is gone. Return the offsets of the extents that it has and has not made an object of."""

@@ -130,6 +130,8 @@ class Connection:
         """Send the `Hello`, and return the answer."""
         config, end = self.config, self._socket
         program = os.path.basename(sys.argv[0]) or "python"
+        if self._is_far:  # else its process id would look like one of the session's host
+            program += f" on {os.uname().nodename}"
         hello = Hello(
             secret=secret, ways=ways(), pid=os.getpid(), program=program.encode(errors="replace").decode(),
             log_to_driver=config.log_to_driver,

@@ -27,13 +27,15 @@ from mpi_runtime.core.rank.joining import now_us
 from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.channel import LOCAL, SOCKET_BYTES, Channel, ChannelClosedError
 from mpi_runtime.core.transport.hello import Hello
-from mpi_runtime.core.transport.messages import Welcome
+from mpi_runtime.core.transport.messages import Away, Welcome
 from mpi_runtime.core.transport.poller import Poller, shorter
 from mpi_runtime.core.transport.start import send_welcome
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.protocol.effects import Answer, Forget
+from mpi_runtime.scheduler.protocol.entries import DriverEntry
 from mpi_runtime.scheduler.protocol.events import Forgotten, RefusedError
 from mpi_runtime.scheduler.protocol.rank_events import DriverJoined, DriverLeft
+from mpi_runtime.scheduler.protocol.window_questions import JobState, Listed
 
 UNSENT_MAX = 8 << 20
 """Bytes of frames that may wait until a driver reads them. Messages beyond are not encoded before."""
@@ -128,6 +130,8 @@ class NearDriver:
         self.printer = printer
         self.held_back: deque[object] = deque()
         """Messages that are not encoded yet."""
+        self.is_away = False
+        """Whether it is on another host, and the line to it is broken."""
         self.is_refused = False
         """Whether a frame of it could not be read. All later ones are dropped."""
         self.left_s = 0.0
@@ -227,8 +231,8 @@ class Drivers:
             for count, frame in frames:
                 if count != LOCAL:
                     self._scheduler.handle(driver.number, codec.from_client.decode(frame), now_us())
-                elif self._custodian.on_driver(driver.channel, frame, driver.number):
-                    self._leave(driver)
+                else:
+                    self._on_local(driver, frame)
             if driver.channel.splitter.problem:
                 raise codec.BadFrameError(driver.channel.splitter.problem)
         except (codec.BadFrameError, RefusedError) as error:
@@ -237,6 +241,20 @@ class Drivers:
             self._leave(driver)
             with contextlib.suppress(OSError):  # it has just ended
                 driver.channel.socket.shutdown(socket.SHUT_WR)  # its next call raises an error
+
+    def _on_local(self, driver: NearDriver, frame: bytes) -> None:
+        for message in codec.through_door.decode(frame):
+            if isinstance(message, Away):
+                driver.is_away = message.is_away
+            elif self._custodian.on_driver(driver.channel, message, driver.number):
+                self._leave(driver)
+
+    def mark_away(self, answer: object) -> None:
+        """Change the state of drivers whose line is broken, in an answer of the scheduler to a visitor."""
+        rows = answer.drivers if isinstance(answer, JobState) else answer.rows if isinstance(answer, Listed) else ()
+        for one in rows:
+            if isinstance(one, DriverEntry) and one.state == "CONNECTED" and one.driver in self._drivers:
+                one.state = "AWAY" if self._drivers[one.driver].is_away else one.state
 
     def _leave(self, driver: NearDriver) -> None:
         """End what belongs to a driver. Its arrays stay valid as long as its connection is open."""

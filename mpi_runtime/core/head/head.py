@@ -327,7 +327,10 @@ class Head:
             return self._measures.answer(ranks)
         if isinstance(question, Stack):
             return self._stacks.answer(question.host, question.pid, ranks)
-        return self._scheduler.answer(question, now_us())
+        answer = self._scheduler.answer(question, now_us())
+        if self._drivers is not None:
+            self._drivers.mark_away(answer)
+        return answer
 
     def _refuse(self, problem: str, error: str) -> None:
         """End the job before it has begun. `error`: the class of the exception that the driver raises."""
@@ -345,7 +348,8 @@ class Head:
         try:
             for count, frame in frames:
                 if count == LOCAL:
-                    self._ending = self._agent.custodian.on_driver(self._driver, frame) or self._ending
+                    for message in codec.to_agent.decode(frame):
+                        self._ending |= self._agent.custodian.on_driver(self._driver, message)
                 else:
                     self._scheduler.handle(DRIVER, codec.from_client.decode(frame), now)
             if self._driver.splitter.problem:

@@ -36,7 +36,7 @@ from mpi_runtime.core.transport.channel import LOCAL, SOCKET_BYTES, Splitter, pa
 from mpi_runtime.core.transport.codec import BadFrameError
 from mpi_runtime.core.transport.hello import LENGTH_BYTES, Hello, address_of
 from mpi_runtime.core.transport.local import reached
-from mpi_runtime.core.transport.messages import ReadPart, Welcome, WritePart
+from mpi_runtime.core.transport.messages import Away, ReadPart, Welcome, WritePart
 from mpi_runtime.core.transport.start import read_welcome
 from mpi_runtime.errors import LaunchError
 
@@ -180,6 +180,7 @@ class Attendant:
                 self._control.close()
             if end.numbered.epoch > 1 and self._head is not None:
                 self._log("is back")
+                self._report_away(False)
             self._control, self._reconnect_s = arrived.control, opening.reconnect_s
             try:
                 lines.write_frame(
@@ -196,6 +197,12 @@ class Attendant:
         self._control, self._away_s = None, time.monotonic()
         if self._head is not None:
             self._log(f"is away: its line has ended ({why}). It may come back for {self._reconnect_s:g} s")
+            self._report_away(True)
+
+    def _report_away(self, is_away: bool) -> None:
+        """Have the head show whether there is a line."""
+        self._to_head += packed(codec.encode([Away(is_away)]), LOCAL)
+        self._flush()
 
     def _log(self, text: str) -> None:
         with contextlib.suppress(OSError):

@@ -98,5 +98,6 @@ def apart(frame: Buffer) -> tuple[bytes, bytes]:
 from_client: Codec[messages.FromClient] = Codec(messages.FromClient, is_for_all=True)
 to_agent: Codec[messages.ToAgent] = Codec(messages.ToAgent)
 to_attendant: Codec[messages.ToAttendant] = Codec(messages.ToAttendant)
+through_door: Codec[messages.ThroughDoor] = Codec(messages.ThroughDoor)
 to_client: Codec[messages.ToClient] = Codec(messages.ToClient, is_for_all=True)
 between_ranks: Codec[messages.BetweenRanks] = Codec(messages.BetweenRanks)

@@ -99,6 +99,15 @@ class Part(Struct, array_like=True, tag=39, gc=False):
     """Why the part could not be moved; empty: it was."""
 
 
+# Attendant to head.
+
+
+class Away(Struct, array_like=True, tag=25, gc=False):
+    """The line of a driver on another host has ended, or is back."""
+
+    is_away: bool
+
+
 # Node agent to a client of its own rank.
 
 
@@ -315,6 +324,7 @@ class Unpull(Struct, array_like=True, tag=96, gc=False):
 
 ToAgent = Allocate | Drained | Shutdown | Abandon | Recorded
 ToAttendant = ToAgent | ReadPart | WritePart
+ThroughDoor = ToAgent | Away
 ToClient = ClientEffect | Call | Spec | Allocated | Ahead | GiveBack | Exit | ForCalls | Part
 WorkerToHead = RankEvent | FromExecutor | Log | Idle | Ended | GangBytes | Measured | StackRead | Recorded
 ForAgent = GangBytes | PauseLogs | Measure | StackWanted

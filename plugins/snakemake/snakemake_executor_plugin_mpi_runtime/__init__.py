@@ -1,7 +1,8 @@
 """Executor of Snakemake: the jobs of a workflow run as commands of mpi_runtime, within one MPI or Slurm job.
 
-Snakemake is the driver. It starts with the ranks that the launcher has started, or alone on this host; each of its jobs
-is a command with the CPUs, GPUs and memory that its rule asks for. Snakemake's own records say what is done.
+Snakemake is the driver. It starts with the ranks that the launcher has started, connects to the session that a variable
+names, or starts alone on this host. Each of its jobs is a command with the CPUs, GPUs and memory that its rule asks
+for. Snakemake's own records say what is done.
 """
 
 import re
@@ -60,7 +61,7 @@ class Executor(RemoteExecutor):
         settings = self.workflow.executor_settings
         try:
             mpi_runtime.init(num_cpus=settings.cpus_per_node, num_gpus=settings.gpus_per_node)
-        except (RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError) as error:
             raise WorkflowError(f"mpi_runtime does not start: {error}") from error
         self._runtime = mpi_runtime
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.head import inspecting
 from tests.e2e.sessions.started import command, content, driver, said, session
-from tests.helpers import wait_until
+from tests.helpers import HANG_S, start_command, wait_until
 
 
 def test_a_second_start_of_the_name_is_refused(tmp_path: Path) -> None:
@@ -69,6 +70,14 @@ def test_a_session_that_does_not_start_shows_why(tmp_path: Path) -> None:
 )
 def test_mistakes_are_refused_in_words(tmp_path: Path, words: list[str], text: str) -> None:
     assert text in said(tmp_path, *words).expect(2).stderr
+
+
+def test_a_session_stays_though_nobody_reads_what_start_prints(tmp_path: Path) -> None:
+    words = [sys.executable, "-u", "-m", "mpi_runtime", "session", "start", "--name", "s", "--num-cpus", "1"]
+    with start_command(["sh", "-c", '"$@" | true', "sh", *words], env={"XDG_STATE_HOME": str(tmp_path)}) as program:
+        program.process.wait(HANG_S)
+        assert content(tmp_path) is not None
+        assert said(tmp_path, "stop", "s").returncode == 0
 
 
 def test_a_journal_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,34 @@ for name in ("group None", "group detached"):
     drivers_left(tmp_path, 2)
 
 
+def test_a_call_that_an_actor_makes_belongs_to_the_owner_of_the_actor(tmp_path: Path, running: Program) -> None:
+    owner = """
+import os, time
+gate = os.path.abspath("gate")
+@ray.remote(num_cpus=0)
+def waits():
+    while not os.path.exists(gate): time.sleep(0.02)
+    return "stays"
+@ray.remote(num_cpus=0)
+class Actor:
+    def begin(self): self.ref = waits.remote()
+    def read(self): return ray.get(self.ref)
+actor = Actor.options(name="actor").remote()
+ray.get(actor.begin.remote())
+print("up", flush=True); input()
+print(ray.get(actor.read.remote()))
+"""
+    caller = "ray.get(ray.get_actor('actor').begin.remote())\nimport os; os._exit(3)"
+    with driver(tmp_path, owner, cwd=tmp_path) as program:
+        program.wait_for_line("up")
+        with driver(tmp_path, caller) as other:  # its method makes the call, and it leaves
+            other.finish().expect(3)
+        drivers_left(tmp_path, 1)
+        (tmp_path / "gate").touch()
+        program.write("\n")
+        assert program.finish().expect(0).stdout == "up\nstays\n"
+
+
 def test_a_program_is_restarted_again_and_again(tmp_path: Path, running: Program) -> None:
     source = """
 @ray.remote

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,10 +21,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.sessions.started import CONNECT, drivers_left, log, said, session
-from tests.helpers import Program, start_program, wait_until
+from mpi_runtime.core.head import inspecting
+from mpi_runtime.core.host.process_tree import children
+from mpi_runtime.show.live import LiveJob
+from tests.e2e.sessions.started import CONNECT, content, drivers_left, log, said, session
+from tests.helpers import Program, start_command, start_program, wait_until
 
-SSH = """#!/bin/sh
+SSH = """#!/bin/bash
+set -o pipefail  # it ends with the exit code of the command
 while :; do
     case "$1" in
         -o) shift 2 ;;
@@ -35,7 +40,7 @@ shift
 [ ! -e {place}/unreachable ] || {{ echo "ssh: connect to host: No route to host" >&2; exit 255; }}
 echo $$ >> {place}/lines
 echo "Welcome to this host!"
-cat | sh -c "$(echo "$*" | sed s,/seen/,/real/,)" | cat
+sh -c "$(echo "$*" | sed s,/seen/,/real/,)" < <(cat) | cat  # ends with the command, though there may be input
 """
 
 
@@ -245,6 +250,39 @@ except ray.exceptions.HeadDiedError as error:
     assert "is away for 1.5 s, and counts as gone" in log(far.real)
 
 
+def test_a_program_whose_line_is_broken_is_shown_as_away(far: Far) -> None:
+    found = content(far.real)
+    assert found is not None
+    job = LiveJob("s", found.pid, partial(inspecting.reply, found.pid))
+
+    def states() -> set[str]:
+        """As `session status`, `list drivers` and the live page have it."""
+        (line,) = [one for one in said(far.real, "status", "s").stdout.splitlines() if "  driver " in one]
+        listed = [sys.executable, "-m", "mpi_runtime", "list", "drivers", "--json", str(found.pid)]
+        with start_command(listed) as command:
+            (entry,) = json.loads(command.finish().expect(0).stdout)
+        job.sample()
+        (block,) = [one for one in job.document()["blocks"] if one.get("id") == "drivers"]
+        (row,) = block["rows"]
+        named = f"app.py on {os.uname().nodename}"
+        assert f"{named} (pid {program.pid})" in line
+        assert (entry["program"], row[1]) == (named, named)
+        return {line.split("), ")[1].split(":")[0].upper(), entry["state"], row[3]}
+
+    with far.driver(WAITS + "input()\nprint(ray.get(actor.stay.remote()) + 1); input()") as program:
+        program.wait_for_line("1")
+        for answer in ("", "2"):  # it is used before it breaks again
+            assert states() == {"CONNECTED"}
+            far.is_reachable(False)
+            far.signal(signal.SIGKILL)
+            wait_until(lambda: states() == {"AWAY"}, what="it to be away")
+            far.is_reachable(True)
+            wait_until(lambda: states() == {"CONNECTED"}, what="it to be back")
+            program.write("\n")
+            program.wait_for_line(answer)
+        assert program.finish().expect(0).stdout == "1\n2\n"
+
+
 def test_the_end_of_the_process_of_a_line_is_named(far: Far) -> None:
     source = "input()\ntry: ray.get(actor.stay.remote())\nexcept ray.exceptions.HeadDiedError as error: print(error)"
     with far.driver(WAITS + source) as program:
@@ -317,6 +355,21 @@ def test_the_end_of_the_session_reaches_programs_elsewhere(tmp_path: Path, far: 
     assert done.returncode == 1
     assert "HeadDiedError" in done.stderr
     assert len(far.lines()) == 1
+
+
+@pytest.mark.parametrize("who", ["keeper", "head"])
+def test_a_program_elsewhere_notices_that_its_session_is_killed(far: Far, who: str) -> None:
+    with far.driver(WAITS + "input()\nray.get(actor.stay.remote())") as program:
+        program.wait_for_line("1")
+        found = content(far.real)
+        assert found is not None
+        (head,) = [pid for pid in children(found.pid) if "head" in Path(f"/proc/{pid}/comm").read_text()]
+        os.kill({"keeper": found.pid, "head": head}[who], signal.SIGKILL)
+        program.write("\n")
+        done = program.finish()
+    assert done.returncode == 1
+    error = done.stderr[done.stderr.index("HeadDiedError: ") :].splitlines()[0]
+    assert ("the session 's' was killed" if who == "keeper" else "has closed the connection") in error
 
 
 INTERRUPTED = """

@@ -44,7 +44,7 @@ print(train.DataParallelTrainer(loop, train_loop_config={"one": 1},
     "rl": """
 from mpi_runtime.rl import PPOConfig
 algorithm = (PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=1)
-             .training(train_batch_size_per_learner=200)).build_algo()
+             .training(n_steps=128)).build_algo()
 algorithm.train()
 algorithm.stop()
 print(1)
@@ -73,15 +73,24 @@ register_mpi_runtime()
 with joblib.parallel_backend("mpi_runtime"):
     print(sum(joblib.Parallel()(joblib.delayed(abs)(x) for x in (-1, 0))))
 """,
+    "data": """
+from mpi_runtime import data
+print(data.from_items([{"x": -1}, {"x": 0}]).map(lambda row: {"x": abs(row["x"])}).sum("x"))
+""",
+    "dask": """
+import dask
+from mpi_runtime.util.dask import enable_dask_on_mpi_runtime
+enable_dask_on_mpi_runtime()
+print(dask.delayed(sum)([dask.delayed(abs)(x) for x in (-1, 0)]).compute())
+""",
 }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_library_runs_in_a_session(state: Path, tmp_path: Path, name: str) -> None:
     """It needs an answer of 1."""
-    if name == "rl":
-        pytest.importorskip("torch")
-        pytest.importorskip("gymnasium")
+    for needed in {"rl": ("torch", "gymnasium"), "data": ("pyarrow",)}.get(name, ()):
+        pytest.importorskip(needed)
     source = f"DIRECTORY = {str(tmp_path)!r}\n" + PROGRAMS[name]
     with driver(state, source) as program:
         assert program.finish().expect(0).stdout.splitlines()[-1] == "1"

@@ -27,10 +27,11 @@ from mpi_runtime.scheduler.protocol.events import (
     NamedActorRequested,
     RefusedError,
     Spec,
+    TaskSpec,
 )
 from mpi_runtime.scheduler.protocol.limits import LEAVING_STEPS
 from mpi_runtime.scheduler.protocol.rank_events import DriverJoined, DriverLeft
-from tests.builders import DRIVER, LARGE, Cluster
+from tests.builders import DRIVER, LARGE, UNIT, Cluster, spec_of
 
 
 def gone(cluster: Cluster, driver: int) -> bool:
@@ -244,6 +245,21 @@ def test_a_detached_actor_stays_with_what_it_needs() -> None:
         cluster.later(1_000)
         kill_all(cluster, driver)
         assert gone(cluster, driver)
+
+
+def test_the_history_of_a_driver_that_is_gone_does_not_keep_its_code() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        driver = cluster.driver()
+        spec = spec_of(700, TaskSpec, "large", b"code of a function", UNIT)
+        id = cluster.call(spec, client=driver)
+        executor = cluster.placed(id)
+        cluster.done(executor, id)
+        cluster.told(id, to=driver)
+        cluster.leave(driver)
+        kill_all(cluster, driver)
+        assert gone(cluster, driver)
+        (run,) = cluster.state.history
+        assert (run.function.spec.name, run.function.spec.function) == ("large", b"")
 
 
 def test_groups_end_with_their_driver_unless_they_are_detached() -> None:

@@ -200,11 +200,11 @@ def test_memory_is_given_and_given_back(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("message", [Drained(0), Abandon(64)])
-def test_what_the_driver_may_not_say(desk: Desk, message: object) -> None:
+def test_what_the_driver_may_not_say(desk: Desk, message: Drained | Abandon) -> None:
     with pytest.raises(BadFrameError):
-        desk.agent.custodian.on_driver(desk.line.channel, codec.encode([message]))
-    assert desk.agent.custodian.on_driver(desk.line.channel, codec.encode([Shutdown()]))
-    assert not desk.agent.custodian.on_driver(desk.line.channel, codec.encode([Allocate(1, 1)]))
+        desk.agent.custodian.on_driver(desk.line.channel, message)
+    assert desk.agent.custodian.on_driver(desk.line.channel, Shutdown())
+    assert not desk.agent.custodian.on_driver(desk.line.channel, Allocate(1, 1))
 
 
 @pytest.mark.parametrize(
