@@ -37,11 +37,11 @@ E = TypeVar("E")
 class JobCounts(Counts):
     """Counts of everything. Calls that were cancelled do not count as failed."""
 
-    cancelled: int
     running: int
     waiting: int
     ran: int
     """Attempts that have ended."""
+    cancelled: int = 0
 
     @property
     def ended(self) -> int:
