@@ -129,6 +129,10 @@ def run_batch(options: argparse.Namespace) -> int:
         return _refuse(options.file, problems)
     for note in problems:
         print(note.shown(options.file), file=sys.stderr)
+    if options.ranks > 1 and not options.hosts and not is_stream and not _has_ranks(groups):
+        note = "is the number of ranks of the batch itself, and each of its commands is one process. For commands that"
+        cure = f"are MPI programs, omit it and write --command-ranks {options.ranks}"
+        print(f"mpi-runtime batch: note: -n {options.ranks} {note} {cure}", file=sys.stderr)
     if stated := [*stated_nodes(options), *(["--json"] if options.json else [])]:
         raise LaunchError(f"{stated[0]} is for --check")
     try:
@@ -142,6 +146,10 @@ def run_batch(options: argparse.Namespace) -> int:
             return _refuse(options.file, problems)
         with live_picture(sys.stderr, is_transient=True) or contextlib.nullcontext() as live:
             return Part(options, groups, defaults, directory, is_stream, live).take()
+
+
+def _has_ranks(groups: Sequence[Group]) -> bool:
+    return any(command.ranks > 1 or command.launcher for group in groups for command in group.commands)
 
 
 def _job(options: argparse.Namespace, groups: Sequence[Group]) -> AbstractContextManager[object]:
