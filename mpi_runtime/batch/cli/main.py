@@ -130,9 +130,10 @@ def run_batch(options: argparse.Namespace) -> int:
     for note in problems:
         print(note.shown(options.file), file=sys.stderr)
     if options.ranks > 1 and not options.hosts and not is_stream and not _has_ranks(groups):
-        note = "is the number of ranks of the batch itself, and each of its commands is one process. For commands that"
-        cure = f"are MPI programs, omit it and write --command-ranks {options.ranks}"
-        print(f"mpi-runtime batch: note: -n {options.ranks} {note} {cure}", file=sys.stderr)
+        count = options.ranks
+        text = f"-n {count} is the number of ranks of the batch itself, and each of its commands is one process"
+        cure = f"For commands that are MPI programs, omit it and write --command-ranks {count}"
+        print(f"mpi-runtime batch: note: {text}. {cure}", file=sys.stderr)
     if stated := [*stated_nodes(options), *(["--json"] if options.json else [])]:
         raise LaunchError(f"{stated[0]} is for --check")
     try:
