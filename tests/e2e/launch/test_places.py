@@ -92,3 +92,25 @@ def test_a_host_and_paths_with_long_names(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHON": sys.executable, "TMPDIR": str(folder)}
     done = subprocess.run(words, cwd=folder, env=environment, timeout=100, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "got value\n" * 2), done.stderr
+
+
+UNKNOWN = "unshare --user --map-user=54321 --map-group=54321 env -u HOME -u USER -u LOGNAME"
+
+
+@needs_mounts
+@pytest.mark.mpi
+def test_a_user_that_the_system_does_not_know(tmp_path: Path) -> None:
+    """As `docker run --user 54321` has it."""
+    assert tried(f"exec {UNKNOWN} $PYTHON app.py", tmp_path).stdout == "got value\n"
+    done = tried(f"exec {UNKNOWN} $PYTHON -m mpi_runtime run -n 2 app.py", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "got value\n"), done.stderr
+    (tmp_path / "jobs.txt").write_text("id -u\n")
+    done = tried(f"exec {UNKNOWN} $PYTHON -m mpi_runtime batch jobs.txt --directory out", tmp_path)
+    assert (done.returncode, (tmp_path / "out/line-1.out").read_text()) == (0, "54321\n"), done.stderr
+    assert "~" not in os.listdir(tmp_path)
+
+
+@pytest.mark.mpi
+def test_files_that_are_for_their_user_alone(tmp_path: Path) -> None:
+    done = tried("umask 077; $PYTHON app.py; exec $PYTHON -m mpi_runtime run -n 2 app.py", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "got value\n" * 2), done.stderr
