@@ -437,7 +437,12 @@ def with_addresses() -> tuple[str, ...]:
 def state_directory() -> str:
     """Return the directory for files of this user that outlive a program, as XDG names it."""
     stated = os.environ.get("XDG_STATE_HOME", "")
-    return stated if os.path.isabs(stated) else os.path.expanduser("~/.local/state")
+    if os.path.isabs(stated):
+        return stated
+    found = os.path.expanduser(
+        "~/.local/state"
+    )  # "~" stays if HOME is not set and the user is not in the list of users
+    return found if os.path.isabs(found) else os.path.join(temporary_directory(), f"mpi_runtime-state-{os.getuid()}")
 
 
 def cluster() -> str:

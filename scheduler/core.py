@@ -89,6 +89,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.Saved: checkpoints.saved,
     events.StateLost: checkpoints.lost,
     events.EndAnnounced: actor_calls.end_announced,
+    events.EndMoved: deadline.end_moved,
     events.Faulted: gpu_quarantine.faulted,
     events.Dying: dead_executors.dying,
     events.Yielded: items.yielded,

@@ -72,6 +72,11 @@ def end_time_at_start() -> float | None:
     return own.end_s if own.end_s is not None and own.end_s > time.time() else _asked(own, _START_LIMIT_S, own.end_s)
 
 
+def asked_again(known_s: float | None) -> float | None:
+    """Ask again for the end of this job's time, which may have been changed; without an answer it is the known one."""
+    return _asked(allocation(), LIMIT_S, known_s)
+
+
 def lead_s(wanted_s: float, end_s: float | None) -> float:
     """Return how many seconds before its end to end a job: those wanted, but at most half of what is left now."""
     return wanted_s if end_s is None else min(wanted_s, max(0.0, end_s - time.time()) / 2)
@@ -200,7 +205,7 @@ class _Watch:
                 signal.pthread_kill(threading.main_thread().ident or 0, number)
 
     def _ask(self) -> None:
-        self._end_s = _asked(allocation(), LIMIT_S, self._end_s if self._end_s is not None else allocation().end_s)
+        self._end_s = asked_again(self._end_s if self._end_s is not None else allocation().end_s)
         quarter_s = (self._end_s - time.time()) / 4 if self._end_s is not None else ASK_S
         self._ask_s = time.monotonic() + min(ASK_S, max(ASK_MIN_S, quarter_s))
 

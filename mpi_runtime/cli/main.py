@@ -65,6 +65,7 @@ mpi-runtime VERB --help shows the options of a verb."""
 def main(words: Sequence[str] | None = None) -> int:
     """Run the verb that is the first word and return its exit code. Default: the words of the command line."""
     words = sys.argv[1:] if words is None else words
+    _open_closed_streams()
     codecs.register_error("mpi_runtime", _in_other_letters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -83,7 +84,9 @@ def main(words: Sequence[str] | None = None) -> int:
             _drop_output()
             return 128 + signal.SIGPIPE
         what = str(error)
-        if isinstance(error, OSError):
+        if isinstance(cause, FileNotFoundError) and _has_no_directory():
+            what = "its working directory was removed, and nothing can be found or written there: cd to another one"
+        elif isinstance(error, OSError):
             if not is_full(error):
                 raise
             what = f"{error.filename or 'the output'} cannot be written: {error.strerror}"
@@ -111,6 +114,26 @@ def _perform(verb: str, words: Sequence[str]) -> int:
     module, _, name = VERBS[verb][0].partition(":")
     function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
     return function(words)
+
+
+def _open_closed_streams() -> None:
+    """Standard streams that are closed are empty. Otherwise other files would get their descriptors."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (opened := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(opened, True)
+    os.close(opened)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _has_no_directory() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _drop_output() -> None:

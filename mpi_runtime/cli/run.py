@@ -18,6 +18,7 @@ from typing import TextIO
 from mpi_runtime.cli import restarts
 from mpi_runtime.config import JOURNAL, PLAIN_OUTPUT, environment
 from mpi_runtime.core.host.launchers import environment_of_launcher
+from mpi_runtime.core.host.machine import little_room
 from mpi_runtime.core.host.mpiexec import check_ranks, installed_launcher, launch_command
 from mpi_runtime.core.host.open_mpi import broken_settings, clear_sessions
 from mpi_runtime.errors import LaunchError
@@ -83,6 +84,8 @@ def run(words: Sequence[str]) -> int:
         if options.hosts is None and not is_doctor:  # the ranks would fail here, and prterun might never end then
             raise LaunchError(problem)
         print(f"mpi-runtime: {problem}", file=sys.stderr, flush=True)
+    if launcher is not None and options.hosts is None and (room := little_room()):
+        print(f"mpi-runtime run: {room}. If the ranks do not start, this may be why", file=sys.stderr, flush=True)
     if file is None:
         found = command(options.hosts)
         os.execve(found[0], found, inner)

@@ -48,8 +48,9 @@ def in_lines(facts: Facts) -> list[str]:
     glance = facts.glance
     counts, total, free = glance.counts, glance.total, glance.free
     words = [
-        (counts.finished + counts.failed, "ended"),
+        (counts.ended, "ended"),
         (counts.failed, "of them failed"),
+        (counts.cancelled, "cancelled"),
         (counts.running, "running"),
         (counts.waiting, "waiting"),
         (counts.retried, "run again"),
@@ -105,7 +106,10 @@ def _when(facts: Facts) -> list[str]:
 def _function(one: FunctionEntry, end: Estimate | None) -> str:
     share = bar(one.done, one.failed, one.running, one.submitted)
     mean = f", {seconds(one.mean_us / 1e6)} each" if one.mean_us >= 0 else ""
-    counts = (one.running, "running"), (one.waiting, "waiting"), (one.done, "done"), (one.failed, "failed")
+    counts = (
+        *((one.running, "running"), (one.waiting, "waiting"), (one.done, "done")),
+        *((one.failed, "failed"), (one.cancelled, "cancelled")),
+    )
     words = [f"{count(number)} {word}" for number, word in counts if number]
     ends = f", ends about {clock(end.end_s)}" if end is not None else ""
     return f"  [{share}] {one.name}: {', '.join(words)}{mean}{ends}"

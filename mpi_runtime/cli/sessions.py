@@ -177,7 +177,8 @@ def _made(path: Path) -> Session:
     try:
         return session_jobs.made(path, "", _claim)
     except OSError as error:
-        raise LaunchError(f"{path} cannot be made: {error.strerror or error}") from error
+        advice = "XDG_STATE_HOME=DIR names another place for files about sessions, here and in their programs"
+        raise LaunchError(f"{path} cannot be made: {error.strerror or error}. {advice}") from error
 
 
 def _claim(path: Path) -> None:

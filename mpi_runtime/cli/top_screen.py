@@ -185,10 +185,15 @@ def _colour(facts: Facts, name: str) -> str:
 
 
 def bar(one: FunctionEntry, colour: str, width: int = WIDTH) -> Text:
-    """Return a bar of done, failed and running calls, with the share that has ended."""
+    """Return a bar of done, failed, cancelled and running calls, with the share that has ended."""
     whole = one.submitted or 1
     text, used = Text(), 0
-    for letter, number, style in (("█", one.done, colour), ("█", one.failed, "red"), ("▒", one.running, colour)):
+    for letter, number, style in (
+        ("█", one.done, colour),
+        ("█", one.failed, "red"),
+        ("█", one.cancelled, "grey50"),
+        ("▒", one.running, colour),
+    ):
         cells = min(width - used, max(int(bool(number)), round(width * number / whole)))
         text.append(letter * cells, style)
         used += cells
@@ -228,9 +233,10 @@ def _numbers(facts: Facts, width: int) -> Table:
         drawn = [Text(spark(curve, most), "cyan")] if width >= 70 else []
         table.add_row(Text(name, "dim"), Text(text, **ONE_LINE), *drawn)
 
-    ended = counts.finished + counts.failed
-    calls = f"{count(counts.running)} running, {count(counts.waiting)} waiting, {count(ended)} ended"
-    row("calls", calls + (f", {count(counts.failed)} failed" if counts.failed else ""), curves.get("waiting", []))
+    calls = f"{count(counts.running)} running, {count(counts.waiting)} waiting, {count(counts.ended)} ended"
+    calls += f", {count(counts.failed)} failed" if counts.failed else ""
+    calls += f", {count(counts.cancelled)} cancelled" if counts.cancelled else ""
+    row("calls", calls, curves.get("waiting", []))
     if facts.waits:
         row("waiting", waits(facts), [])
     row("rate", f"{three(facts.rates.get('', 0.0))} end each second", curves.get("rate", []))

@@ -69,7 +69,7 @@ def document(facts: Facts) -> Document:
 
 def _cards(facts: Facts) -> list[dict[str, Any]]:
     counts = facts.glance.counts
-    ended = counts.finished + counts.failed
+    ended = counts.ended
     when = _when(facts, counts, ended)
     return [
         _doing(facts, counts, facts.glance.functions, ended),
@@ -130,6 +130,8 @@ def _failed(facts: Facts, counts: JobCounts, ended: int) -> dict[str, Any]:
         small += f", last at {clock_on(max(one.last_us for one in errors) / 1e6, facts.now_s, False)}"
     if retried := sum(one.retried for one in errors):
         rows = [*rows[:3], ["attempts that failed and ran again", count(retried)]]
+    if counts.cancelled:
+        rows = [*rows[:3], ["calls that were cancelled", count(counts.cancelled)]]
     link = {"note": "Errors and tracebacks", "link": "#functions", "find": "failed>0"} if errors else {}
     link["finds"] = "functions"
     return card("What failed?", count(counts.failed), small, rows, bad=bool(counts.failed), **link)
@@ -139,13 +141,14 @@ def _when(facts: Facts, counts: JobCounts, ended: int) -> dict[str, Any]:
     open_calls = counts.running + counts.waiting
     if facts.is_over:
         rows = [["calls done", count(counts.finished)], ["calls not done", count(open_calls + counts.failed)]]
+        rows += [["calls cancelled", count(counts.cancelled)]] if counts.cancelled else []
         q = "When was it done?" if facts.state == "ended" else "When did it end?"
         is_killed = facts.state == "killed"
         small = f"{'killed' if is_killed else ''} after {seconds(facts.now_s - facts.begin_s)}"
         return card(q, clock_on(facts.now_s, facts.begin_s), small, rows, bad=is_killed)
     whole = ended + open_calls
     known: dict[str, Any] = {
-        "meter": [counts.finished, counts.failed, counts.running, whole],
+        "meter": [counts.finished, counts.failed, counts.running, whole, counts.cancelled],
         "said": f"{count(ended)} of {count(whole)} ended",
     }
     found = facts.estimates.get("")
@@ -189,14 +192,13 @@ def _wall(facts: Facts) -> list[Block]:
 
 def _tiles(facts: Facts) -> Block:
     counts, total, free = facts.glance.counts, facts.glance.total, facts.glance.free
-    ended = counts.finished + counts.failed
     curves = facts.curves
     failed = count(counts.failed)
     tiles = [
         _tile("Running", count(counts.running), curves["running"]),
         _tile("Waiting", count(counts.waiting), curves["waiting"]),
         _tile("Done", count(counts.finished), _risen(curves["done"])),
-        _tile("Failed", failed, _risen(curves["failed"]), small=f"of {count(ended)}", bad=bool(counts.failed)),
+        _tile("Failed", failed, _risen(curves["failed"]), small=f"of {count(counts.ended)}", bad=bool(counts.failed)),
         _tile("Calls a second", three(facts.rates.get("", 0.0)), curves["rate"]),
     ]
     for what, label in (("CPU", "CPUs given"), ("GPU", "GPUs given")):

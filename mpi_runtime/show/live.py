@@ -165,7 +165,7 @@ class LiveJob:
         """Add a point to the curves, and estimate."""
         facts, counts, total, free = self.facts, glance.counts, glance.total, glance.free
         by_name = {one.name: one.ended for one in glance.functions}
-        by_name[""] = counts.finished + counts.failed
+        by_name[""] = counts.ended
         if not self._ended:
             self._ended.extend(_before(by_name, self._runs, facts.ran, facts.now_s))
         self._ended.append((facts.now_s, by_name))

@@ -91,6 +91,8 @@ def _families(facts: Facts) -> Iterator[tuple[str, str, str, str, list[_Sample]]
     yield "calls_done", "counter", "", "Calls that have returned.", by_function(lambda one: one.done)
     failed = by_function(lambda one: one.failed)
     yield "calls_failed", "counter", "", "Calls that have failed, after all retries.", failed
+    cancelled = by_function(lambda one: one.cancelled)
+    yield "calls_cancelled", "counter", "", "Calls that were cancelled.", cancelled
     yield "calls_running", "gauge", "", "Calls that hold a process.", by_function(lambda one: one.running)
     yield (
         "calls_waiting",

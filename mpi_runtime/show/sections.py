@@ -38,14 +38,16 @@ def functions(facts: Facts) -> Block:
     for run in facts.runs:
         took.setdefault(run.name, []).append(run.duration_us)
     errors = {one.function for one in facts.glance.errors}
+    has_cancelled = any(one.cancelled for one in facts.glance.functions)
     rows, details = [], {}
     for one in facts.glance.functions:
         name, times = one.name, took.get(one.name, [])
         end = facts.estimates.get(name)
         median = statistics.median(times) / 1e6 if times else one.mean_us / 1e6 if one.mean_us >= 0 else None
         mean = clock_on(end.end_s, facts.now_s, False) if end is not None and not facts.is_over else ""
-        bar = [one.done, one.failed, one.running, one.submitted, name, mean]
-        row = [name, name, one.needs, bar, one.waiting, one.running, one.done, one.failed, median]
+        bar = [one.done, one.failed, one.running, one.submitted, name, mean, one.cancelled]
+        row = [name, name, one.needs, bar, one.waiting, one.running, one.done, one.failed]
+        row += [one.cancelled, median] if has_cancelled else [median]
         rows.append([*row, max(times) / 1e6 if times else None, facts.rates.get(name, 0.0)])
         if facts.is_over and name in errors:
             details[name] = error_blocks(
@@ -53,6 +55,7 @@ def functions(facts: Facts) -> Block:
             )
     columns: list[Column] = [("function", "fn", {"w": 1}), ("needs", "text"), ("progress", "meter", {"w": 1})]
     columns += [("waiting", "count"), ("running", "count"), ("done", "count"), ("failed", "count", {"bad": 1})]
+    columns += [("cancelled", "count")] if has_cancelled else []
     columns += [("median", "time", {"help": "of the ended calls that are known"}), ("longest", "time")]
     if not facts.is_over:
         columns.append(("calls/s", "num", {"help": "ends a second in the last minute"}))

@@ -47,7 +47,8 @@ def glance(state: State, now: int) -> JobState:
         job_us=now + state.wall_us,
         end_us=0 if state.end_us is None else state.end_us + state.wall_us,
         counts=JobCounts(
-            **msgspec.structs.asdict(counts),
+            **{**msgspec.structs.asdict(counts), "failed": counts.failed - state.cancelled},
+            cancelled=state.cancelled,
             running=len(busy),
             waiting=max(0, open_calls - len(busy)),
             ran=state.ran,
@@ -84,7 +85,8 @@ def functions(state: State, running: Counter[str]) -> list[FunctionEntry]:
             found[name] = one = FunctionEntry(name=name, kind=kind, needs=needs, running=running[name])
         one.submitted += function.submitted
         one.done += function.done
-        one.failed += function.failed
+        one.failed += function.failed - function.cancelled
+        one.cancelled += function.cancelled
         one.mean_us = max(one.mean_us, function.duration_us)
     for one in found.values():
         one.waiting = max(0, one.submitted - one.ended - one.running)

@@ -14,11 +14,12 @@ from mpi_runtime.scheduler.dispatch.queues import clear, enqueue, mark_dirty, st
 from mpi_runtime.scheduler.dispatch.stealing import ask_for_the_rest
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.protocol.effects import LATE
-from mpi_runtime.scheduler.protocol.events import ActorSpec
+from mpi_runtime.scheduler.protocol.events import DRIVER, ActorSpec, EndMoved
 from mpi_runtime.scheduler.protocol.limits import LONG_US, STUCK_US
 from mpi_runtime.scheduler.records.grant_sources import NOTHING
 from mpi_runtime.scheduler.records.records import Function, Queue, Task
-from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.values.message_checks import require
 
 
 def look_for_long(state: State) -> None:
@@ -91,11 +92,29 @@ def note_duration(state: State, function: Function) -> None:
 
 def end_early(state: State, now: int) -> None:
     """Note that the job ends now, and check again which waiting calls are too late."""
+    _set_end(state, now if state.end_us is None else min(now, state.end_us))
+
+
+def end_moved(state: State, client: Client, event: EndMoved, now: int) -> None:
+    """Note another end of the job's time. A job that saves its state to end early does end then."""
+    require(client.id == DRIVER, "a client sent an event that only the program of rank 0 may send")
+    if state.is_ending:
+        return
+    if state.end_us is not None:
+        change_s, left_s = (event.end_us - state.end_us) / 1e6, max(0, event.end_us - now) / 1e6
+        when = f"{abs(change_s):.0f} s {'later' if change_s > 0 else 'earlier'} than was known"
+        notes.log(state, notes.WARNING, LATE, f"the job's time ends in {left_s:.0f} s, {when}")
+    for function in state.functions.values():
+        state.logs.once.discard(function.spec.name)  # calls of it may be too late for the new end as well
+    _set_end(state, event.end_us)
+
+
+def _set_end(state: State, end_us: int) -> None:
     if state.end_us is None:
         for function in state.functions.values():
             if function.is_method:
                 function.is_timed = function.has_fixed_length or function.may_take_us > LONG_US
-    state.end_us = now if state.end_us is None else min(now, state.end_us)
+    state.end_us = end_us
     for queue in state.queues.values():
         if queue.is_timed:
             mark_dirty(state, queue)

@@ -28,11 +28,17 @@ def note(
     trace: str = "",
     again: bool = False,
     code: str = "",
+    is_cancelled: bool = False,
 ) -> None:
-    """Count an error of an attempt. `again`: the call is retried; else it has failed. `code`: one of the runtime."""
+    """Count an error of an attempt, unless it was cancelled.
+
+    `again`: the call is retried; else it has failed. `code`: one of the runtime.
+    """
     name = task.function.spec.name
     text = first_line(text)[:TEXT_MAX]
     _remember(state, task, text, code)
+    if is_cancelled:
+        return  # somebody wanted it
     key = (name, _NUMBERS.sub("#", text))
     seen = state.errors.get(key)
     if seen is None and len(state.errors) >= KINDS_MAX:

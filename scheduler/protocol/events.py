@@ -507,6 +507,12 @@ class EndAnnounced(Struct, array_like=True, tag=35, gc=False):
     """The job is about to end and to be continued later: actors run their assigned calls, and save their states."""
 
 
+class EndMoved(Struct, array_like=True, tag=38, gc=False):
+    """The job's time ends at another moment than was known, by the head's clock."""
+
+    end_us: Number
+
+
 class Titled(Struct, array_like=True, tag=24, gc=False):
     """The title of a new actor: the `repr` of its instance."""
 
@@ -589,6 +595,7 @@ ActorEvent = NamedActorRequested | KillRequested | Left | Titled | Saved | State
 ClientEvent = (
     CallEvent | ObjectEvent | ActorEvent
     | GroupRequested | GroupRemovalRequested | Query | Faulted | Dying | JournalFailed | EndAnnounced
+    | EndMoved
 )  # fmt: skip
 
 

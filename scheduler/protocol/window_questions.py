@@ -35,12 +35,18 @@ E = TypeVar("E")
 
 
 class JobCounts(Counts):
-    """Counts of everything."""
+    """Counts of everything. Calls that were cancelled do not count as failed."""
 
     running: int
     waiting: int
     ran: int
     """Attempts that have ended."""
+    cancelled: int = 0
+
+    @property
+    def ended(self) -> int:
+        """The calls that have ended."""
+        return self.finished + self.failed + self.cancelled
 
 
 class FunctionEntry(Struct, kw_only=True):
@@ -53,6 +59,7 @@ class FunctionEntry(Struct, kw_only=True):
     submitted: int = 0
     done: int = 0
     failed: int = 0
+    cancelled: int = 0
     running: int = 0
     mean_us: int = -1
     """The moving mean of the durations; -1: not known."""
@@ -61,7 +68,7 @@ class FunctionEntry(Struct, kw_only=True):
     @property
     def ended(self) -> int:
         """The calls that have ended."""
-        return self.done + self.failed
+        return self.done + self.failed + self.cancelled
 
 
 class BusyProcess(Struct, array_like=True):

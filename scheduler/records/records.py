@@ -415,7 +415,8 @@ class Function(Struct, eq=False, gc=False):
     submitted: int = 0
     done: int = 0
     failed: int = 0
-    """Its calls so far; those that have returned; those that have failed."""
+    cancelled: int = 0
+    """Its calls so far; those that have returned; those that have failed; of these the ones that were cancelled."""
     duration_us: int = -1
     """The moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False

@@ -23,10 +23,9 @@ LEFT = "{} was ended, because the driver to which it belonged has left the job."
 def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -> None:
     """Fail a call with an error of the runtime. `code` names the class."""
     if task.leader is None:  # else it is a part of a call on a gang, which is counted once
-        errors.note(state, task, f"{code}: {message}", task.executor, code=code)
-        task.function.failed += 1
-        state.failed += 1
-        state.cancelled += move is CANCEL
+        is_cancelled = move is CANCEL
+        errors.note(state, task, f"{code}: {message}", task.executor, code=code, is_cancelled=is_cancelled)
+        _count_failed(state, task, is_cancelled)
     advance(state.stories, task, move, code)
     data = message.encode()
     if code in REPORTED:
@@ -43,6 +42,13 @@ def fail(state: State, task: Task, code: str, message: str, move: Move = FAIL) -
     release_arguments(state, task)
     forget_child(state, task)
     task.executor = None
+
+
+def _count_failed(state: State, task: Task, is_cancelled: bool) -> None:
+    task.function.failed += 1
+    state.failed += 1
+    task.function.cancelled += is_cancelled
+    state.cancelled += is_cancelled
 
 
 def is_of_node(fault: Faulted | None) -> bool:
@@ -88,13 +94,14 @@ def conclude(
     """End a call with these values: one for each return id, or one error for all, described by `failure`."""
     advance(state.stories, task, move)
     has_failed = task.state != FINISHED or any(value.is_error for value in values)
+    is_cancelled = failure is None and move is not FAIL
     if has_failed:
         text = (
             failure.text if failure is not None else "the error of another call" if move is FAIL else "it was cancelled"
         )
         text = f"an argument is {text}" if move is FAIL else text
-        code = "TaskCancelledError" if failure is None and move is not FAIL else ""
-        errors.note(state, task, text, task.executor, trace, code=code)
+        code = "TaskCancelledError" if is_cancelled else ""
+        errors.note(state, task, text, task.executor, trace, code=code, is_cancelled=is_cancelled)
     ids = task.return_ids()
     if len(values) != len(ids):
         values = shared(state, ids, values[0])
@@ -115,9 +122,7 @@ def conclude(
     forget_child(state, task)
     task.executor = None  # its record may be kept
     if has_failed:
-        task.function.failed += 1
-        state.failed += 1
-        state.cancelled += failure is None and move is not FAIL
+        _count_failed(state, task, is_cancelled)
     else:
         task.function.done += 1
         state.finished += 1

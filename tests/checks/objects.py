@@ -55,9 +55,10 @@ def check_counts(state: State) -> None:
         ("submitted", sum(one.submitted for one in functions), state.submitted),
         ("finished", sum(one.done for one in functions), state.finished),
         ("failed", sum(one.failed for one in functions), state.failed),
+        ("cancelled", sum(one.cancelled for one in functions), state.cancelled),
     ):
         assert found == counted or (has_joined and found < counted), f"not each {name} call is one of a function"
-    assert sum(one.failed for one in state.errors.values()) == state.failed, (
+    assert sum(one.failed for one in state.errors.values()) == state.failed - state.cancelled, (
         "not each failed call has its kind of error"
     )
 

@@ -111,7 +111,7 @@ class Recorder(Scheduler):
 
 def recorded(seed: int) -> Recording:
     """The recording of one simulation."""
-    options = replace(random_options(seed), end_us=0)  # which the head of a simulation puts off, behind our back
+    options = replace(random_options(seed), end_us=0)  # a mutated frame could move it, and calls wait
     world = World(options)
     recording = Recording(options)
     with mock.patch("tests.simulation.world.Scheduler", partial(Recorder, recording)):

@@ -15,7 +15,6 @@ from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.actors.calls import is_timed
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.dispatch import deadline
-from mpi_runtime.scheduler.dispatch.queues import mark_dirty
 from mpi_runtime.scheduler.protocol.effects import (
     LATE,
     QUARANTINE,
@@ -27,7 +26,7 @@ from mpi_runtime.scheduler.protocol.effects import (
     Record,
     StartExecutor,
 )
-from mpi_runtime.scheduler.protocol.events import Call, EndAnnounced
+from mpi_runtime.scheduler.protocol.events import Call, EndAnnounced, EndMoved
 from mpi_runtime.scheduler.protocol.rank_events import (
     ExecutorDied,
     FrameRefused,
@@ -360,12 +359,11 @@ class Head:
         self.decide()
 
     def put_off_end(self) -> None:
-        """The job's time was to end now, and does not: what was held back can run."""
+        """The job's time was to end now, and was extended: what was held back can run."""
         state, now, held_back = self.scheduler.state, self.world.now, self.world.checker.times.held_back
         for queue in state.queues.values():
             if queue.is_late:
                 held_back(queue.function.spec.name, len(queue.ready))
-                mark_dirty(state, queue)
         for actor in state.actors.values():
             is_decided = actor not in state.called  # what has arrived since the last decision is not compared yet
             is_looked_at = actor.state == ALIVE and is_decided and not checkpoints.holds_back(state, actor)
@@ -374,8 +372,7 @@ class Head:
                 if calls[0].state == READY and is_timed(actor, function) and deadline.why_not(state, function, now):
                     held_back(function.spec.name, len(calls))
                     self.world.counters["calls of actors held back"] += len(calls)
-        state.end_us = now + NEVER_US
-        deadline.look_at_actors(state)
+        self.scheduler.handle(DRIVER, [EndMoved(now + NEVER_US)], now)
         self.decide()
 
     def _set_timer(self) -> None:

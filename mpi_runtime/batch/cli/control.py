@@ -81,8 +81,9 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
         if history.is_planned and chosen.verb != "add" and (wrong := expanded(graph, tuple(chosen.commands))[1]):
             raise LaunchError(wrong)
     if chosen.verb == "add":
-        text, folder = read_text(chosen.file), os.path.dirname(os.path.abspath(chosen.file))
-        request = Request("add", text=text, form=chosen.form or form_of(chosen.file), folder=folder, file=chosen.file)
+        form = chosen.form or form_of(chosen.file)
+        text, folder = read_text(chosen.file, form), os.path.dirname(os.path.abspath(chosen.file))
+        request = Request("add", text=text, form=form, folder=folder, file=chosen.file)
     else:
         request = Request(chosen.verb, tuple(chosen.commands), getattr(chosen, "to", 0))
     folder = Path(directory, FOLDER)

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import gc
+import io
 import os
 import signal
 import sys
@@ -16,7 +17,8 @@ from mpi_runtime.batch.cli.options import VERBS, batch_parser, read_options, sta
 from mpi_runtime.batch.cli.part import Part, drain_s, selection_of
 from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX, Problem, is_refused
 from mpi_runtime.batch.file.options import OPTIONS, read_command
-from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch, read_text
+from mpi_runtime.batch.file.parse import JSON, LINES, Group, form_of, read_batch, read_text
+from mpi_runtime.batch.file.raw_bytes import text_with
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.history import batch_history
 from mpi_runtime.batch.history.graph import wrong_names
@@ -108,7 +110,7 @@ def run_batch(options: argparse.Namespace) -> int:
     problems: list[Problem] = []
     if not is_stream:
         gc.disable()  # a long list has no garbage, and the collector would take half of the time
-        groups, problems = read_batch(_text(options.file), form, defaults, os.path.dirname(options.file))
+        groups, problems = read_batch(_text(options.file, form), form, defaults, os.path.dirname(options.file))
         problems += wrong_names(groups)
         gc.freeze()
         gc.enable()
@@ -127,6 +129,11 @@ def run_batch(options: argparse.Namespace) -> int:
         return _refuse(options.file, problems)
     for note in problems:
         print(note.shown(options.file), file=sys.stderr)
+    if options.ranks > 1 and not options.hosts and not is_stream and not _has_ranks(groups):
+        count = options.ranks
+        text = f"-n {count} is the number of ranks of the batch itself, and each of its commands is one process"
+        cure = f"For commands that are MPI programs, omit it and write --command-ranks {count}"
+        print(f"mpi-runtime batch: note: {text}. {cure}", file=sys.stderr)
     if stated := [*stated_nodes(options), *(["--json"] if options.json else [])]:
         raise LaunchError(f"{stated[0]} is for --check")
     try:
@@ -140,6 +147,10 @@ def run_batch(options: argparse.Namespace) -> int:
             return _refuse(options.file, problems)
         with live_picture(sys.stderr, is_transient=True) or contextlib.nullcontext() as live:
             return Part(options, groups, defaults, directory, is_stream, live).take()
+
+
+def _has_ranks(groups: Sequence[Group]) -> bool:
+    return any(command.ranks > 1 or command.launcher for group in groups for command in group.commands)
 
 
 def _job(options: argparse.Namespace, groups: Sequence[Group]) -> AbstractContextManager[object]:
@@ -173,7 +184,7 @@ def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
     """
     options = batch_parser().parse_args(words)
     form = options.form or form_of(options.file)
-    groups, problems = read_batch(_text(options.file), form, _defaults(options), os.path.dirname(options.file))
+    groups, problems = read_batch(_text(options.file, form), form, _defaults(options), os.path.dirname(options.file))
     problems += wrong_names(groups) or beyond(groups, bounds, drain_s(groups))
     return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems) if not problem.is_note]
 
@@ -189,9 +200,11 @@ def _defaults(options: argparse.Namespace) -> dict[str, object]:
     return found
 
 
-def _text(path: str) -> str:
+def _text(path: str, form: str) -> str:
     if path != "-":
-        return read_text(path)
+        return read_text(path, form)
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape" if form == LINES else "strict")
     found, room = [], TEXT_BYTES_MAX
     for line in lines_of(sys.stdin):
         found.append(line)
@@ -201,7 +214,8 @@ def _text(path: str) -> str:
                 f"standard input has more than {COMMANDS_MAX} lines, {TEXT_BYTES_MAX >> 20} MiB, or "
                 f"{LINE_MAX >> 20} MiB in a line, the most that a batch can have: split it"
             )
-    return "".join(found)
+    text = "".join(found)
+    return text_with(text.encode(errors="surrogateescape")) if form == LINES else text
 
 
 def _refuse(path: str, problems: Sequence[Problem]) -> int:

@@ -78,7 +78,9 @@ def batch_parser() -> argparse.ArgumentParser:
     group.add_argument("--keep-done", action="store_true", help=help_keep)
     group.add_argument("--max-failures", type=int, metavar="COUNT", help="stop if more than this many fail; never")
     group = made.add_argument_group("where it runs")
-    group.add_argument("-n", "-np", "--ranks", type=int, default=1, metavar="COUNT", help="how many ranks; 1")
+    group.add_argument(
+        "-n", "-np", "--ranks", type=int, default=1, metavar="COUNT", help="how many ranks the batch has; 1"
+    )
     group.add_argument("--mpi", choices=("openmpi", "mpich", "intel"), help="take the launcher of this MPI")
     group.add_argument("--session", metavar="NAME", help="run in this session, with the resources that it has")
     group.add_argument("--hosts", metavar="HOST[:RANKS],...", help="start the ranks on these hosts (by ssh)")

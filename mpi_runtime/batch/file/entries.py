@@ -22,6 +22,7 @@ A short file may stand for any number of commands: hence the limits.
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -35,6 +36,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
+
+from mpi_runtime.batch.file.raw_bytes import text_with
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -116,8 +119,10 @@ _PATIENCE_S = 1.0
 """How long nobody may write to a pipe until a line reports that it is awaited."""
 
 
-def text_of(path: str | Path) -> str:
+def text_of(path: str | Path, may_be_raw: bool = False) -> str:
     """The text of a file or a pipe, in UTF-8, with its ends of lines. A pipe that nobody writes to is awaited.
+
+    `may_be_raw`: other bytes have letters for them; see `raw_bytes.py`.
 
     Raises:
         OSError: it cannot be read.
@@ -145,6 +150,8 @@ def text_of(path: str | Path) -> str:
             found += chunk
     if max(size, len(found)) > TEXT_BYTES_MAX:
         raise ValueError(f"it has more than {TEXT_BYTES_MAX >> 20} MiB, the most that a batch file can have: split it")
+    if may_be_raw:
+        return text_with(found.removeprefix(codecs.BOM_UTF8))
     return found.decode("utf-8-sig")  # Excel begins with a byte order mark
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, TypeVar
 
 import msgspec
 
+from mpi_runtime.batch.file import raw_bytes
 from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.batch.file.model import ON_FAILURE, Command, Demand
 from mpi_runtime.batch.file.text import BUILT_IN, filled_length, in_text, launcher_of, names_in, wrong_with_launcher
@@ -109,6 +110,14 @@ def codes(value: object) -> tuple[int, ...]:
 
 
 def plain_text(value: object) -> str:
+    """A text that is UTF-8."""
+    text = _text(value)
+    if raw_bytes.has_raw(text):
+        raise ValueError(f"must be UTF-8: only commands may have other bytes, not {raw_bytes.shown(text)}")
+    return text
+
+
+def _text(value: object) -> str:
     """A text that can be written as UTF-8."""
     if not isinstance(value, str) or "\0" in value:
         raise ValueError(f"must be a text, not {value!r}")
@@ -119,7 +128,7 @@ def plain_text(value: object) -> str:
 
 def command_text(value: object) -> str:
     """The text of a command, which a shell can take."""
-    text = plain_text(value)
+    text = _text(value)
     if not text.strip():
         raise ValueError("must not be empty")
     if (size := len(text.encode(errors="replace"))) > TEXT_BYTES_MAX:

@@ -67,14 +67,14 @@ def form_of(path: str) -> str:
     return TOML if Path(path).suffix == ".toml" else LINES
 
 
-def read_text(path: str) -> str:
-    """The text of a batch file.
+def read_text(path: str, form: str) -> str:
+    """The text of a batch file. A list of commands may have bytes that are not UTF-8.
 
     Raises:
         LaunchError: it cannot be read.
     """
     try:
-        return text_of(path).replace("\r\n", "\n").replace("\r", "\n")
+        return text_of(path, form == LINES).replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise LaunchError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

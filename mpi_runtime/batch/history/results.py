@@ -8,6 +8,7 @@ import time
 
 import msgspec
 
+from mpi_runtime.batch.file import raw_bytes
 from mpi_runtime.show.terminal import visible
 
 
@@ -81,7 +82,7 @@ SHOWN_MAX = 1000
 
 def shortened(text: str) -> str:
     """The text of a command for people: cut if it is long, with control characters as letters."""
-    text = str(visible(text))
+    text = str(visible(raw_bytes.shown(text)))
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]} ... ({len(text)} letters)"
 
 

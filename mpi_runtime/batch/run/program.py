@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from mpi_runtime.batch.file.model import Command
+from mpi_runtime.batch.file.raw_bytes import bytes_of
 from mpi_runtime.extend import Memory, adopt_orphans, children, descendants, kill_group, mpi_files
 from mpi_runtime.scheduler.protocol.limits import LOOK_US, STOPPED_US
 
@@ -125,7 +126,7 @@ def _run_to_its_end(
         if made.stdin:
             opened.append(os.open(made.stdin, os.O_RDONLY | os.O_CLOEXEC))
         with _bound_to(cpus) if cpus else _NOTHING:
-            words = [_path_of(made.shell, env), "-c", made.text]
+            words: list[str | bytes] = [_path_of(made.shell, env), "-c", bytes_of(made.text)]
             pid = _spawn(words, env, made.cwd, (opened[-1] if made.stdin else -1, output, error))
         has_limits = made.memory or made.output_limit
         limits = _Limits(made.memory, made.output_limit, (output, error), frozenset(before)) if has_limits else None
@@ -156,7 +157,7 @@ def _path_of(shell: str, env: Mapping[str, str]) -> str:
     return found
 
 
-def _spawn(words: list[str], env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
+def _spawn(words: list[str | bytes], env: Mapping[str, str], cwd: str, streams: tuple[int, int, int]) -> int:
     """Start the shell of a command in a session of its own, and return its process id.
 
     By posix_spawn, which is faster than `subprocess`, unless the directory or the streams rule it out. A standard input

@@ -37,6 +37,7 @@ from mpi_runtime.show import log
 if TYPE_CHECKING:
     from mpi_runtime.core.client.client import Executing
     from mpi_runtime.core.client.scope import Inherited, Scope
+    from mpi_runtime.core.driver.end_of_time import EndWatch
     from mpi_runtime.core.driver.near import Connection
     from mpi_runtime.core.driver.own_session import OwnSession
     from mpi_runtime.core.lines.arrivals import Attendants
@@ -100,6 +101,8 @@ class Session:
             from mpi_runtime.core.lines.arrivals import Attendants  # not at the top: few jobs are sessions
 
             self.attendants = Attendants(secret)
+        self.end_watch: EndWatch | None = None
+        """Asks for the end of a batch job again."""
         self.reporter: Reporter | None = None
         if config.report or config.metrics:
             from mpi_runtime.core.driver.report import Reporter  # not at the top: most jobs have no report
@@ -149,6 +152,8 @@ class Session:
             if current.report_values is not None:
                 current.report_values(self.client)
             self.reporter.end()
+        if self.end_watch is not None:
+            self.end_watch.end()
         self.head.expected_to_end = True
         with contextlib.suppress(HeadDiedError, OSError):
             self.client.outbox.send_last(Shutdown())
@@ -301,7 +306,10 @@ def start_job(config: Config, secret: str = "") -> Session:
         _requeue_in_time(config.requeue_before_s)
     if configuration.is_batch_job():
         from mpi_runtime.core.driver import other_jobs  # not at the top: most jobs are not in a batch job
+        from mpi_runtime.core.driver.end_of_time import EndWatch
 
+        spare_s = config.requeue_before_s if config.requeue else config.drain_s
+        _session.end_watch = EndWatch(_session.client.outbox.post_now, spare_s)
         if text := other_jobs.crowded():
             log.say(log.line(log.WARNING, log.UNUSED, text), config.quiet)
     return _session

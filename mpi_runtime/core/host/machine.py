@@ -8,10 +8,13 @@ import resource
 import socket
 from collections.abc import Iterator, Mapping
 
-from mpi_runtime.config import environment
+from mpi_runtime.config import environment, temporary_directory
+from mpi_runtime.scheduler.protocol.amounts import gib
 
 _ANYWHERE = "192.0.2.1"
 """An address that no host has (TEST-NET-1, RFC 5737). Choosing a route to it sends nothing."""
+SHM_BYTES, TEMPORARY_BYTES = 16 << 20, 64 << 10
+"""What a rank of Open MPI takes for messages to others on its host, and for files of its launcher."""
 IN_MEMORY = ("tmpfs", "ramfs")
 """Kinds of file systems whose files take memory."""
 
@@ -103,6 +106,19 @@ def shortage(error: OSError) -> str:
     else:
         return str(error)
     return f"{error.strerror}: {allowed}. To run more at a time {cure}; or run less at a time (num_cpus=...)"
+
+
+def little_room() -> str:
+    """Return why MPI may not start here for want of room for its files; empty: there is some."""
+    for path, needed, cure in (
+        ("/dev/shm", SHM_BYTES, "start the container with --shm-size=1g, or free some of it"),
+        (temporary_directory(), TEMPORARY_BYTES, "free some of it, or set TMPDIR to another directory"),
+    ):
+        with contextlib.suppress(OSError):  # it is not there: MPI uses another place
+            found = os.statvfs(path)
+            if (room := found.f_frsize * found.f_bavail) < needed:
+                return f"{path} has room for {gib(room)}, and MPI needs about {gib(needed)} there for each rank: {cure}"
+    return ""
 
 
 def _words(limit: int) -> str:

@@ -242,11 +242,16 @@ def _end_us(spare_s: float) -> int:
     """Return when the job's time ends, less `spare_s`, in microseconds of the monotonic clock; 0: not known."""
     if not configuration.is_batch_job():
         return 0  # no batch job: the module need not be loaded
-    from mpi_runtime.slurm.walltime import end_time_at_start, lead_s
+    from mpi_runtime.slurm.walltime import end_time_at_start
 
     end_s = end_time_at_start()
-    if end_s is None:
-        return 0
+    return 0 if end_s is None else end_us(end_s, spare_s)
+
+
+def end_us(end_s: float, spare_s: float) -> int:
+    """Return an end in seconds since 1970, less `spare_s`, in microseconds of the monotonic clock."""
+    from mpi_runtime.slurm.walltime import lead_s  # not at the top, as above
+
     return max(1, round((end_s - lead_s(spare_s, end_s)) * 1e6) - time.time_ns() // 1000 + now_us())
 
 

@@ -194,9 +194,9 @@ const rows = (list, finds) =>
     ),
   );
 const seek = (id, words) => held.get(id)?.inner.show?.(words);
-// A bar: [done, failed, running, of]; without a known total the last is null.
-function meter([done, failed, running, of], c = "var(--accent)") {
-  const all = of || done + failed + running || 1,
+// A bar: [done, failed, running, of, cancelled]; without a known total `of` is null.
+function meter([done, failed, running, of, cancelled = 0], c = "var(--accent)") {
+  const all = of || done + failed + running + cancelled || 1,
     p = v => `width:${Math.min(100, (v / all) * 100)}%`;
   return h(
     "span.meter",
@@ -204,10 +204,11 @@ function meter([done, failed, running, of], c = "var(--accent)") {
       class: "meter" + (of ? "" : " unknown"),
       style: "--c:" + c,
       role: "img",
-      "aria-label": of ? Math.floor(((done + failed) / of) * 100) + " % ended" : "total unknown",
+      "aria-label": of ? Math.floor(((done + failed + cancelled) / of) * 100) + " % ended" : "total unknown",
     },
     h("i", { style: p(done) }),
     failed ? h("i.fail", { style: p(failed) }) : "",
+    cancelled ? h("i.gone", { style: p(cancelled) }) : "",
     running ? h("i.now", { style: p(running) + ";min-width:3px" }) : "",
   );
 }
@@ -274,8 +275,8 @@ function cell(c, v) {
     return h(
       ".prog",
       {},
-      meter(v.slice(0, 4), v[4] ? colour(v[4]) : undefined),
-      h("span", {}, v[3] ? Math.floor(((v[0] + v[1]) / v[3]) * 100) + " %" : "", v[5] ? " ends " + v[5] : ""),
+      meter([...v.slice(0, 4), v[6]], v[4] ? colour(v[4]) : undefined),
+      h("span", {}, v[3] ? Math.floor(((v[0] + v[1] + (v[6] || 0)) / v[3]) * 100) + " %" : "", v[5] ? " ends " + v[5] : ""),
     );
   if (c.form === "share")
     return h(
@@ -298,7 +299,7 @@ const rank = (c, v) =>
   Array.isArray(v)
     ? c.form === "curve"
       ? v.length
-      : (v[0] + (c.form === "meter" ? v[1] : 0)) / (v[c.form === "meter" ? 3 : 1] || 1)
+      : (v[0] + (c.form === "meter" ? v[1] + (v[6] || 0) : 0)) / (v[c.form === "meter" ? 3 : 1] || 1)
     : v;
 const compare = (x, y) => {
   const none = v => v == null || v === "";

@@ -34,7 +34,7 @@ def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_
     written(tmp_path / "jobs.toml", JOBS)
     written(tmp_path / "more.txt", "echo more >> ran #batch after=late name=more\necho it has no name\n")
     written(tmp_path / "wrong.txt", "true #batch after=nobody\n")
-    (tmp_path / "latin.txt").write_bytes(b"true\necho gr\xfc\xdfe\n")
+    (tmp_path / "latin.toml").write_bytes(b"[[task]]\ncommand = 'echo gr\xfc\xdfe'\n")
     env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": str(4 // count)}
 
     def verb(*words: str, code: int = 0) -> str:
@@ -57,7 +57,7 @@ def test_commands_are_cancelled_paused_hurried_and_added_while_a_batch_runs(tmp_
         assert "did you mean 'late'?" in verb("cancel", "jobs", "lat", code=2)
         assert "nothing is left of these: 2 skipped" in verb("cancel", "jobs", "late.2", "next", code=2)
         assert "2 commands added" in verb("add", "jobs", "more.txt")
-        assert "latin.txt is not text in UTF-8: line 2" in verb("add", "jobs", "latin.txt", code=2)
+        assert "latin.toml is not text in UTF-8: line 2" in verb("add", "jobs", "latin.toml", code=2)
         assert "wrong.txt:1:13: there is no command or array 'nobody'" in verb("add", "jobs", "wrong.txt", code=2)
         (tmp_path / "go").touch()
         if count == 1:

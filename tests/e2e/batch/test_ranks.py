@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from mpi_runtime.core.gangs.command_channel import NAME
 from tests.e2e.batch.test_python import output_of
+from tests.e2e.cli.test_batch import run_batch
 from tests.helpers import Completed, mpi_python, start_command, wait_until
 from tests.hosts.lab import Lab, lab, missing
 
@@ -226,6 +229,18 @@ def test_ranks_that_do_not_start_mpi_are_a_failure(mpi: str, tmp_path: Path) -> 
     assert "set mpi to false" in shown[0]
     if mpi == "mpich":  # MPICH ends by itself under PMIx, and Open MPI does not under PMI-1
         assert "failed: other: rank" in done.stderr
+
+
+def test_the_ranks_of_a_batch_are_not_taken_for_those_of_its_commands(tmp_path: Path) -> None:
+    """Else two worlds of one rank would overwrite each other's files without a line."""
+    program = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
+    (tmp_path / "jobs.txt").write_text(f"{sys.executable} -c {shlex.quote(program)}\n")
+    said = run_batch("jobs.txt", "-n", "2", cwd=tmp_path).expect(0).stderr
+    assert said.count("-n 2 is the number of ranks of the batch itself, and each of its commands is one process") == 1
+    assert "write --command-ranks 2\n" in said
+    said = run_batch("jobs.txt", "--command-ranks", "2", "--fresh", cwd=tmp_path).expect(0).stderr
+    assert (tmp_path / "batch-jobs/line-1.out").read_text() == "2\n2\n"
+    assert "note:" not in said
 
 
 def test_from_python() -> None:

@@ -42,6 +42,38 @@ def counts(folder: Path) -> dict[str, int]:
     }
 
 
+def test_bytes_that_are_not_utf_8_reach_the_shell(tmp_path: Path) -> None:
+    """As names of files from an older system have them: in the list, in a rerun, in what is shown, and added later."""
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / name).write_text("text\n")
+    (tmp_path / "jobs.txt").write_bytes(b"cat caf\xe9 >> copy-\xe9\necho \xc3\xa9 > letter\ntest -e mended-\xfc\n")
+    done = run_batch("jobs.txt", cwd=tmp_path).expect(1)
+    assert r"    test -e mended-\xfc" in done.stderr.splitlines()
+    assert (tmp_path / os.fsdecode(b"copy-\xe9")).read_text() == "text\n"
+    assert (tmp_path / "letter").read_bytes() == b"\xc3\xa9\n"
+    assert "1 failed" in run_batch("status", "jobs", cwd=tmp_path).expect(1).stdout
+    run_batch("report", "jobs", cwd=tmp_path).expect(0)
+    assert r"test -e mended-\\xfc" in (tmp_path / "jobs.html").read_text()
+    (tmp_path / os.fsdecode(b"mended-\xfc")).touch()
+    assert "3 of 3 done, 2 of them before" in run_batch("jobs.txt", cwd=tmp_path).expect(0).stderr
+    assert (tmp_path / os.fsdecode(b"copy-\xe9")).read_text() == "text\n", "it has not run again"
+    (tmp_path / "jobs.txt").write_bytes(b"cat caf\xe9  >> copy-\xe9\necho \xc3\xa9 > letter\ntest -e mended-\xfd\n")
+    checked = run_batch("jobs.txt", "--check", cwd=tmp_path).expect(0)
+    assert "2 done" in checked.stdout + checked.stderr
+    command = [sys.executable, "-m", "mpi_runtime", "batch", "--form", "lines", "-", "--directory", "piped"]
+    subprocess.run(command, input=b"cp caf\xe9 piped-\xe9\n", cwd=tmp_path, timeout=100, check=True)
+    assert (tmp_path / os.fsdecode(b"piped-\xe9")).exists()
+
+
+@pytest.mark.parametrize(
+    "environment", [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"LC_ALL": "C"}]
+)
+def test_commands_are_utf_8_in_each_locale(tmp_path: Path, environment: dict[str, str]) -> None:
+    (tmp_path / "jobs.txt").write_text("echo é > letter\n")
+    run_batch("jobs.txt", cwd=tmp_path, env={**os.environ, **environment}).expect(0)
+    assert (tmp_path / "letter").read_text() == "é\n"
+
+
 def test_the_same_line_does_what_is_missing(tmp_path: Path) -> None:
     file = written(tmp_path / "jobs.toml", PLACES)
     (tmp_path / "input").write_text("line\n")

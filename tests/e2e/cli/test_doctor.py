@@ -13,8 +13,8 @@ from tests.helpers import mpi_python, run_program, start_command
 from tests.hosts.namespaces import missing
 
 ROWS = [
-    "mpi-runtime", "Python", "system", "packages", "MPI", "launcher", "started by", "batch job", "CPUs", "memory",
-    "/dev/shm", "limits", "GPUs", "settings",
+    "mpi-runtime", "Python", "system", "packages", "MPI", "launcher", "started by", "batch job",
+    "CPUs", "memory", "/dev/shm", "limits", "GPUs", "settings",
 ]  # fmt: skip
 
 

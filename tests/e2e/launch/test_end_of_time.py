@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_program
+from tests.helpers import run_program, start_program
 
 APP = """
 import mpi_runtime as ray
@@ -70,6 +70,37 @@ def test_what_a_task_is_expected_to_take_counts_and_not_its_limit() -> None:
 def test_an_end_far_off_is_none() -> None:
     lines = run_program(APP + "print(ray.get(late))", env=known(7200)).expect(0).stdout.splitlines()
     assert lines[-1] == "['long', 'long', 'long']"
+
+
+LATER = (
+    """
+from mpi_runtime.core.driver import end_of_time
+end_of_time.ASK_S = end_of_time.ASK_MAX_S = 0.5
+"""
+    + APP
+    + """
+assert ray.get(late, timeout=60) == ["long"] * 3
+print("extended", flush=True)
+"""
+)
+
+
+def test_an_end_that_is_moved_meanwhile_counts(tmp_path: Path) -> None:
+    """An extended limit lets calls start that could not have finished before."""
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho JobId=5 EndTime=$(cat {tmp_path}/end)\n")
+    (tmp_path / "scontrol").chmod(0o755)
+
+    def set_end(in_s: float) -> None:
+        (tmp_path / "new").write_text(time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + in_s)))
+        (tmp_path / "new").replace(tmp_path / "end")
+
+    set_end(600)
+    with start_program(LATER, env={**known(600), "PATH": f"{tmp_path}:{os.environ['PATH']}"}) as program:
+        program.wait_for_line("It is not started")
+        set_end(7200)
+        completed = program.finish().expect(0)
+    assert completed.stdout.endswith("extended\n")
+    assert " s later than was known" in completed.stderr.splitlines()[-1]
 
 
 def test_what_pbs_answers_counts_too(tmp_path: Path) -> None:

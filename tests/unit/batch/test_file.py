@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_runtime.batch.file import raw_bytes
 from mpi_runtime.batch.file.entries import Problem, is_refused, unknown
 from mpi_runtime.batch.file.parse import FORMS, JSON, LINES, TOML, Group, form_of, read_batch, read_text
 from mpi_runtime.batch.file.selection import select
@@ -295,10 +297,29 @@ def test_what_is_written_as_json_is_read_back(tasks: list[dict[str, Any]]) -> No
         assert all(getattr(group.commands[0], name) == value for name, value in task.items() if name != "command")
 
 
-def test_a_file_in_another_encoding_is_named_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "jobs.txt").write_bytes(b"true\necho gr\xfc\xdfe\n")
+@pytest.mark.parametrize("form", [TOML, JSON])
+def test_a_file_in_another_encoding_is_named_with_its_line(tmp_path: Path, form: str) -> None:
+    (tmp_path / "jobs").write_bytes(b"true\necho gr\xfc\xdfe\n")
     with pytest.raises(LaunchError, match="not text in UTF-8: line 2 has a wrong byte, byte 12 of the file"):
-        read_text(str(tmp_path / "jobs.txt"))
+        read_text(str(tmp_path / "jobs"), form)
+
+
+@given(st.binary() | st.text(st.sampled_from("aé\U0010ffe9")).map(str.encode))
+def test_bytes_of_all_kinds_are_text_and_bytes_again(data: bytes) -> None:
+    text = raw_bytes.text_with(data)
+    assert msgspec.json.decode(msgspec.json.encode(text), type=str) == text
+    assert raw_bytes.bytes_of(text) == data
+    if data.decode(errors="ignore").encode() != data:
+        assert raw_bytes.has_raw(text)
+
+
+def test_only_commands_of_lists_may_have_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "jobs.txt").write_bytes(b"cat caf\xe9 \xc3\xa9\ntrue #batch cwd=gr\xfcn\n")
+    groups, problems = read_batch(read_text(str(tmp_path / "jobs.txt"), LINES), LINES, {})
+    assert raw_bytes.bytes_of(groups[0].commands[0].text) == b"cat caf\xe9 \xc3\xa9"
+    assert raw_bytes.shown(groups[0].commands[0].text) == "cat caf\\xe9 é"
+    (problem,) = problems
+    assert problem.shown("f") == r"f:2:13: cwd must be UTF-8: only commands may have other bytes, not gr\xfcn"
 
 
 def test_an_unknown_name_is_not_answered_with_a_thousand_others() -> None:

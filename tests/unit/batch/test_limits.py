@@ -126,22 +126,23 @@ def test_a_file_has_no_more_lines_than_a_batch_commands(monkeypatch: pytest.Monk
 
 
 def test_only_files_and_pipes_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for read in (read_text, rows):
-        with pytest.raises((LaunchError, ValueError), match=r"/dev/zero.*: it is neither a file nor a pipe"):
-            read("/dev/zero")
+    with pytest.raises(LaunchError, match=r"/dev/zero.*: it is neither a file nor a pipe"):
+        read_text("/dev/zero", LINES)
+    with pytest.raises(ValueError, match=r"/dev/zero.*: it is neither a file nor a pipe"):
+        rows("/dev/zero")
     sparse = tmp_path / "jobs.txt"
     sparse.touch()
     os.truncate(sparse, 1 << 40)
     with pytest.raises(LaunchError, match=r"jobs\.txt is not a batch file: it has more than 1024 MiB"):
-        read_text(str(sparse))
+        read_text(str(sparse), LINES)
     with pytest.raises(LaunchError, match="Is a directory"):
-        read_text(str(tmp_path))
+        read_text(str(tmp_path), LINES)
     monkeypatch.setattr(entries, "TEXT_BYTES_MAX", 1 << 20)
     endless, written = os.pipe()
     writer = threading.Thread(target=write_without_end, args=(written,))
     writer.start()
     with pytest.raises(LaunchError, match="it has more than 1 MiB"):
-        read_text(f"/dev/fd/{endless}")
+        read_text(f"/dev/fd/{endless}", LINES)
     os.close(endless)
     writer.join()
 
@@ -166,7 +167,7 @@ def test_a_pipe_is_awaited_with_a_line(
 ) -> None:
     monkeypatch.setattr(entries, "_PATIENCE_S", 0.05)
     found = []
-    reader = threading.Thread(target=lambda: found.append(read_text(str(pipe))))
+    reader = threading.Thread(target=lambda: found.append(read_text(str(pipe), LINES)))
     reader.start()
     shown = ""
     while not shown:
@@ -189,7 +190,9 @@ def test_a_pipe_is_awaited_with_a_line(
     ],
 )
 def test_pipes_of_a_shell(tmp_path: Path, script: str) -> None:
-    code = "import sys; from mpi_runtime.batch.file.parse import read_text; print(read_text(sys.argv[1]), end='')"
+    code = (
+        "import sys; from mpi_runtime.batch.file.parse import read_text; print(read_text(sys.argv[1], 'lines'), end='')"
+    )
     command = script.format(f'{sys.executable} -c "{code}"')
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("echo hi\n" if "hi" in script else "", "")

@@ -35,6 +35,26 @@ def test_ctrl_c_shows_no_traceback_unless_code_of_a_user_may_run(monkeypatch: py
         main.main(["run", "app.py"])
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_empty(tmp_path: Path, closed: str) -> None:
+    """As cron and daemons may start it."""
+    (tmp_path / "jobs.txt").write_text("echo one\n")
+    words = f"exec {sys.executable} -m mpi_runtime batch jobs.txt --directory out {closed}"
+    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, timeout=100, check=False, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert (tmp_path / "out/line-1.out").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("verb", ["batch /etc/hostname", "run app.py"])
+def test_a_working_directory_that_was_removed_is_named(tmp_path: Path, verb: str) -> None:
+    (tmp_path / "gone").mkdir()
+    words = f"cd {tmp_path}/gone; rmdir ../gone; exec {sys.executable} -m mpi_runtime {verb}"
+    done = subprocess.run(["bash", "-c", words], timeout=100, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"mpi-runtime {verb.split()[0]}: its working directory was removed")
+    assert "Traceback" not in done.stderr
+
+
 def printed_to(output: int, *verb: str, unbuffered: str = "") -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "mpi_runtime", *verb], stdout=output, stderr=subprocess.PIPE, text=True, timeout=60,

@@ -8,6 +8,7 @@ from mpi_runtime.scheduler.protocol.effects import Fetch, StopExecutor
 from mpi_runtime.scheduler.protocol.events import (
     CancelRequested,
     EndAnnounced,
+    EndMoved,
     KillRequested,
     MethodSpec,
     RetrySpec,
@@ -126,6 +127,27 @@ def test_tasks_that_wait_for_room_are_compared_with_an_end_that_is_announced_ear
         (note,) = cluster.notes
         assert note.startswith("calls of fit, each of which may take 200 s (its time_limit), are not started any more")
         assert cluster.explain(late).why.startswith("It is not started")
+
+
+def test_calls_that_were_too_late_start_when_the_end_is_moved() -> None:
+    with ending(300) as cluster:
+        actor, executor = living(cluster)
+        method, task = train(cluster, actor, limit_s=600), cluster.submit(name="fit", limit_us=600 * S)
+        cluster.nothing()
+        assert len(cluster.notes) == 2
+        cluster.client_says(0, EndMoved(cluster.now + 900 * S))
+        assert cluster.notes[2:] == ["the job's time ends in 900 s, 600 s later than was known"]
+        assert cluster.placed(method) == executor
+        cluster.done(executor, method, us=S)
+        cluster.done(cluster.placed(task), task, us=S)
+        cluster.forget()
+        cluster.client_says(0, EndMoved(cluster.now + 100 * S))
+        late = [train(cluster, actor, limit_s=600), cluster.submit(name="fit", limit_us=600 * S)]
+        cluster.nothing()
+        assert [one.startswith("calls of") for one in cluster.notes[3:]] == [False, True, True], "logged again"
+        cluster.client_says(0, EndAnnounced(), EndMoved(cluster.now + 900 * S))
+        cluster.nothing()
+        assert cluster.explain(late[0]).why.startswith("It is not started"), "the job is about to end early"
 
 
 def test_an_end_that_was_not_known_is_compared_once_it_is_announced() -> None:

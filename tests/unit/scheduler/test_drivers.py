@@ -22,6 +22,7 @@ from mpi_runtime.scheduler.protocol.events import (
     ActorSpec,
     Call,
     EndAnnounced,
+    EndMoved,
     KillRequested,
     MethodSpec,
     NamedActorRequested,
@@ -76,6 +77,8 @@ def test_numbers_of_drivers_and_executors_are_one_series() -> None:
             cluster.head_says(DriverLeft(first))
         with pytest.raises(RefusedError, match="only the program of rank 0"):
             cluster.client_says(second, EndAnnounced())
+        with pytest.raises(RefusedError, match="only the program of rank 0"):
+            cluster.client_says(second, EndMoved(1))
 
 
 def test_an_executor_runs_calls_of_one_driver() -> None:

@@ -2,11 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from mpi_runtime.cli.running_job import in_lines
 from mpi_runtime.gpu.device import Measures as Gpu
 from mpi_runtime.scheduler.protocol.entries import HostUse
 from mpi_runtime.scheduler.protocol.past import RAISED, RETURNED, Run
@@ -29,6 +31,7 @@ from mpi_runtime.show.node_sections import nodes
 from mpi_runtime.show.numbers import GAP, clock, clock_on, count, moment, seconds, short_ids, size, three
 from mpi_runtime.show.page import in_script, page
 from mpi_runtime.show.sections import calls, lines_of, made_by
+from tests.browser import needs_browser, shown
 from tests.helpers import ROOT
 
 
@@ -124,6 +127,41 @@ def test_calls_wait_for_what_the_oldest_waits_for_at_least() -> None:
         card for card in document(facts(waits=[many]))["blocks"][0]["cards"] if card["q"].startswith("What waits")
     )
     assert card["rows"] == [["f: the oldest for room", "20", "f"]]
+
+
+CANCELLED_COUNTS = {"submitted": 4, "finished": 1, "failed": 1, "cancelled": 2, "ran": 2}
+
+
+def cancelled() -> Facts:
+    glance = glance_of()
+    glance.functions = [replace(glance.functions[0], running=0, waiting=0, cancelled=2)]
+    glance.counts = replace(glance.counts, running=0, waiting=0, **CANCELLED_COUNTS)
+    return facts(glance=glance)
+
+
+def test_cancelled_calls_are_counted_apart_from_those_that_failed() -> None:
+    blocks = {one.get("id"): one for one in document(cancelled())["blocks"]}
+    cards = {one["q"]: one for one in document(cancelled())["blocks"][0]["cards"]}
+    assert cards["What failed?"]["big"] == "1"
+    assert cards["What failed?"]["small"].startswith("of 4 ended calls")
+    assert ["calls that were cancelled", "2"] in cards["What failed?"]["rows"]
+    assert cards["When is it done?"]["said"] == "4 of 4 ended"
+    names = [one["t"] for one in blocks["functions"]["columns"]]
+    row = dict(zip(["id", *names], blocks["functions"]["rows"][0], strict=False))
+    assert (row["done"], row["failed"], row["cancelled"]) == (1, 1, 2)
+    assert "calls: 4 ended, 1 of them failed, 2 cancelled;" in in_lines(cancelled())[1]
+    line = next(one for one in in_lines(cancelled()) if one.startswith("  ["))
+    assert line.endswith(": 1 done, 1 failed, 2 cancelled, 5 µs each")
+    plain = {one.get("id"): one for one in document(facts())["blocks"]}
+    assert "cancelled" not in [one["t"] for one in plain["functions"]["columns"]], "most jobs have none"
+
+
+@needs_browser
+def test_bars_have_a_part_for_cancelled_calls(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(page(document(cancelled())))
+    text = shown(tmp_path / "page.html")
+    assert text.count('aria-label="100 % ended"') == 2, "in the table and on the card"
+    assert text.count('<i class="gone" style="width:50%"></i>') == 2
 
 
 def test_times_of_another_day_have_its_date() -> None:
