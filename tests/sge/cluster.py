@@ -135,7 +135,7 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the login host to its end, which must be with this exit code (None: any)."""
         done = subprocess.run(
-            [*enter(child(self.login)), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command],
+            self.on_login(command, cwd),
             env={**self.environment(), **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -145,6 +145,10 @@ class Cluster:
         if code is not None and done.returncode != code:
             pytest.fail(f"{shlex.join(command)}: {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
         return done
+
+    def on_login(self, command: Sequence[str], cwd: Path | None) -> list[str]:
+        """Return the words that run a command on the login host."""
+        return [*enter(child(self.login)), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command]
 
     def start_node(self, name: str, number: int) -> None:
         """Start a node."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,31 @@ def test_a_batch_ends_over_several_lives_and_its_flags_are_followed_in_the_first
     assert {*ran} == {*map(str, range(150))}
     assert len(ran) < 160, "what was done is not forgotten"
     assert "150 of 150 done" in sge.run("mpi-runtime", "batch", "status", "jobs", cwd=place).stdout
+
+
+@pytest.mark.timeout(400)
+def test_work_makes_jobs_and_each_command_is_done_though_a_job_is_deleted(sge: Cluster) -> None:
+    place = sge.directory()
+    (place / "jobs.txt").write_text("".join(f"sleep 0.5; echo {number} >> ran\n" for number in range(200)))
+    words = sge.on_login(["mpi-runtime", "batch", "jobs.txt", "--allocate", "max=2,cpus=2,time=1m,idle=20s"], place)
+    with (
+        open(place / "said", "wb") as log,
+        subprocess.Popen(words, env=sge.environment(), stdin=subprocess.DEVNULL, stderr=log) as program,
+    ):
+        try:
+            wait_until(lambda: (place / "ran").exists() and len((place / "ran").read_text()) > 30, 90, "commands")
+            listed = re.findall(r"<JB_job_number>(\d+)<", sge.run("qstat", "-xml").stdout)
+            assert 1 <= len(listed) <= 2
+            sge.run("qdel", listed[0])
+            assert program.wait(300) == 0, (place / "said").read_text()
+        finally:
+            program.kill()
+    ran = (place / "ran").read_text().split()
+    assert {*ran} == {*map(str, range(200))}
+    assert len(ran) < 220, "only what a job had begun is begun again"
+    own = json.loads((place / "batch-jobs/journal/allocator/record").read_text())
+    assert len(own["jobs"]) >= 3
+    assert sum(one["commands"] for one in own["jobs"]) >= 200
 
 
 def test_what_can_never_run_is_refused(sge: Cluster) -> None:

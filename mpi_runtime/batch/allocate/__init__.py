@@ -1,0 +1,6 @@
+"""Allocations on demand: jobs of a batch system are submitted while commands of a batch wait.
+
+- `spec.py`: the value of `--allocate`
+- `demand.py`: how many jobs are useful now. Pure
+- `allocator.py`: the process that submits them
+"""
