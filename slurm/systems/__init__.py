@@ -60,7 +60,9 @@ def can_requeue(name: str) -> bool:
 
 def can_wait(message: str) -> bool:
     """Whether an error message means that the same request may succeed later: out of reach, or too many jobs."""
-    return is_passing(message) or any(words in message.lower() for one in _QUEUES.values() for words in one.FULL)
+    if is_passing(message) or "has not answered" in message:
+        return True
+    return any(words in message.lower() for one in _QUEUES.values() for words in one.FULL)
 
 
 def is_passing(message: str) -> bool:

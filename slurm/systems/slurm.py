@@ -249,7 +249,7 @@ def living(name: str) -> dict[str, str]:
     Raises:
         SlurmError: Slurm does not answer.
     """
-    lines = _call(["squeue", "--noheader", f"--name={name}", "--format=%i %T"]).splitlines()
+    lines = _call(["squeue", "--all", "--noheader", f"--name={name}", "--format=%i %T"]).splitlines()
     return {words[0]: words[1] for words in map(str.split, lines) if words[1] not in ENDED}
 
 

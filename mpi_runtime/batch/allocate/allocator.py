@@ -11,17 +11,17 @@ from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.batch.allocate.demand import mean_of, wanted
+from mpi_runtime.batch.allocate.demand import SOON_S, mean_of, wanted
 from mpi_runtime.batch.allocate.spec import Spec
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
-from mpi_runtime.batch.history import allocations, batch_history, submitted
+from mpi_runtime.batch.history import allocations, batch_history, requests, submitted
 from mpi_runtime.batch.history.allocations import AllocatedJob, Allocation
-from mpi_runtime.batch.history.journal import has_run, process_in_words
+from mpi_runtime.batch.history.journal import is_in, process_in_words
 from mpi_runtime.batch.history.outlook import Left, begun, left_of
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.files import segments
-from mpi_runtime.files.claim import TakenOverError
+from mpi_runtime.files.claim import JournalInUseError, TakenOverError
 from mpi_runtime.show.numbers import plural
 from mpi_runtime.slurm import SlurmError, bounds, jobs, script, systems
 from mpi_runtime.slurm.request import Request
@@ -31,16 +31,20 @@ LOOK_S = 1.0
 """Seconds between looks at the journal."""
 ASK_S = 5.0
 """Seconds between questions to the batch system."""
+REST = 9.0
+"""Times as long as a look took it rests: of a long list a look takes seconds of a host that others use too."""
 USELESS_MAX = 3
-"""Nothing more is submitted after as many jobs in a row in which no command has run to its end."""
+"""Nothing more is submitted after as many jobs in a row in which no command has run to its end ..."""
+LOST_MAX = 10
+"""... or as many that were preempted or lost with a node: a command may be what ends its node."""
 REFUSED_MAX = 10
 """The allocator ends after as many refusals in a row, if no job is left."""
 BACK_OFF_S = 5.0, 300.0
 """Seconds until a refused submission is tried again: after the first refusal, and at most."""
 ENDS_MAX = 200
 """The duration of a command is the mean of as many that ended last."""
-_FROM_OUTSIDE = ("CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
-"""Ends of jobs that say nothing about their commands."""
+_LOST = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
+"""Ends of jobs that most often say nothing about their commands."""
 
 
 class Allocator:
@@ -61,14 +65,21 @@ class Allocator:
         that begins the run. `batch`: the commands of the file, and which of them run.
 
         Raises:
-            JournalError: another process is it, or the journal cannot be used.
+            JournalError: the journal cannot be used.
+            LaunchError: another process is it, or jobs are left that were submitted for other flags.
             OSError: the directory cannot be written to.
         """
         self._directory, self._spec, self._words, self._say = directory, spec, words[0], say
         self._groups, self._selection = batch
-        self._claim = allocations.take(directory, process_in_words(own_job().job))
         try:
-            self._history = batch_history.read_history(directory)
+            self._claim = allocations.take(directory, process_in_words(own_job().job))
+        except JournalInUseError as error:
+            raise LaunchError(
+                f"{allocations.allocator_of(directory) or 'another process'} submits jobs for this batch already: "
+                f"`mpi-runtime batch status {directory}` shows them. To submit others, end that process first"
+            ) from error
+        try:
+            self._history = batch_history.own_history(directory, "--fresh" in words[1], "")
             self._allocation = self._resumed(words[1])
         except BaseException:
             self._claim.release()
@@ -77,7 +88,10 @@ class Allocator:
         self._size = bounds.of(self._request)
         self._read: object = None
         self._asked_s = self._next_s = -ASK_S
-        self._refused = self._useless = self._ends = 0
+        self._refused = self._useless = self._lost = self._ends = 0
+        self._progress_s = -SOON_S
+        self._needless = set[str]()
+        """Jobs that were cancelled while they waited: all that was left ran."""
         self._said = ""
 
     def _resumed(self, flags: list[str]) -> Allocation:
@@ -95,24 +109,30 @@ class Allocator:
             return found
         history = self._history
         name = f"{script.safe_name(Path(self._directory).name)}-{os.urandom(3).hex()}"
+        name = f"batch-{name}" if name[0].isdigit() else name  # Grid Engine takes no digit there
         is_finished = history.finished is not None or not history.is_planned
         return Allocation(name, history.since, is_finished, flags)
 
     def run(self) -> int:
         """Submit jobs until nothing is left of the batch, and return its exit code."""
         try:
-            self._write()
             while True:
-                self._beat()
+                begin_s = time.thread_time()
                 code = self._turn()
                 if code is not None:
                     return code
-                time.sleep(LOOK_S)
+                self._rest(max(LOOK_S, REST * (time.thread_time() - begin_s)))
         except KeyboardInterrupt:
             self._say_what_stays()
             return 130
         finally:
             self._claim.release()
+
+    def _rest(self, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        while (left_s := end_s - time.monotonic()) > 0:
+            time.sleep(min(LOOK_S, left_s))
+            self._beat()
 
     def _beat(self) -> None:
         try:
@@ -138,26 +158,24 @@ class Allocator:
         left = self._left()
         if not (self._allocation.jobs or self._allocation.has_begun(self._history) or left.ready or left.waiting):
             self._say("there is nothing to do, so no job is submitted: all commands are done")
-            self._allocation.is_over = True
-            self._write()
             return 0
         self._cancel_needless(left)
         states = [one.state for one in self._allocation.living()]
         waiting = states.count("PENDING")
         running = len(states) - waiting - states.count("COMPLETING")
-        if self._useless >= USELESS_MAX:
+        if self._is_stopped():
             return 1 if not states else None
-        took_s = (one.result.end - one.result.start for one in self._history.all_ends[-ENDS_MAX:])
         queued = self._spec.queued or self._spec.max
-        count = wanted(left, self._size, self._spec.max, queued, running, waiting, mean_of(took_s))
+        count = wanted(left, self._size, self._spec.max, queued, running, waiting, self._mean_s())
         if self._allocation.flags and not self._allocation.has_begun(self._history):
             count = min(count, 1 - len(states))  # one begins the run as the flags say, and the others join it
         if count > 0 and now_s >= self._next_s:
             return self._submit(count, len(left.ready), running, waiting)
         if not running and waiting:
             self._say_why()
-        if not left.ready and not left.running and not left.waiting and not states:
-            return self._submit(1, 0, 0, 0) if now_s >= self._next_s else None  # it records that nothing is left
+        if not states and not left.ready and not left.running and (not left.waiting or self._has_requests()):
+            # It records that nothing is left, or does what users have left for it.
+            return self._submit(1, 0, 0, 0) if now_s >= self._next_s else None
         return None
 
     def _look(self) -> bool:
@@ -175,9 +193,30 @@ class Allocator:
 
     def _left(self) -> Left:
         if self._allocation.has_begun(self._history):
-            return left_of(self._history)
+            return left_of(self._history, self._is_gone())
         history = batch_history.History() if "--fresh" in self._allocation.flags else self._history
         return left_of(begun(history, self._groups, self._selection))
+
+    def _is_gone(self) -> Callable[[str], bool]:
+        """Whether a process that has begun commands is known to have ended: they may start."""
+        if self._history.began and all(one.state == "PENDING" for one in self._allocation.living()):
+            others = batch_history.jobs_of(self._directory)
+            return lambda process: process not in others
+        ended = [one.job for one in self._allocation.jobs if one.has_ended]
+        return lambda process: any(is_in(job, process) for job in ended)
+
+    def _mean_s(self) -> float | None:
+        """How long a command takes. Not known if none has ended for a while: those before say nothing then."""
+        if time.monotonic() - self._progress_s > SOON_S:
+            return None
+        return mean_of(one.result.end - one.result.start for one in self._history.all_ends[-ENDS_MAX:])
+
+    def _has_requests(self) -> bool:
+        """Whether a user has left a request for the next job."""
+        folder = Path(self._directory, batch_history.FOLDER)
+        with contextlib.suppress(OSError):
+            return bool(requests.pending(folder, os.listdir(folder)))
+        return False
 
     def _ask(self) -> bool:
         """Learn what has become of the jobs. Return whether the batch system has answered."""
@@ -185,7 +224,7 @@ class Allocator:
         try:
             living = jobs.living(own.name, self._request.system)
         except SlurmError as error:
-            if not systems.can_wait(str(error)) and "has not answered" not in str(error):
+            if not systems.can_wait(str(error)):
                 raise
             self._say_once(f"{error}; asked again every {ASK_S:g} s")
             return False
@@ -194,10 +233,10 @@ class Allocator:
         for job in living.keys() - known.keys():  # the process that submitted it was killed then
             self._say(f"job {job} of this batch is found in the queue")
             self._note(job)
-        for one in own.living():
-            if one.job in living:
-                one.state = living[one.job]
-            else:
+        for one in own.jobs:
+            if one.job in living:  # also one that has ended, and was requeued
+                one.state, one.has_ended = living[one.job], False
+            elif not one.has_ended:
                 self._ended(one)
         if msgspec.json.encode(own) != before:
             self._write()
@@ -205,46 +244,72 @@ class Allocator:
 
     def _ended(self, one: AllocatedJob) -> None:
         """Note that a job has ended, and whether it was of use."""
-        self._look()
-        runs = [run for run in self._history.runs if has_run(one.job, run)]
-        one.has_ended, one.commands = True, sum(run.ended for run in runs)
         try:
             found = jobs.status(one.job, self._request.system)
-            one.state, words = found.state, str(found)
+            state, words = found.state, str(found)
+            if not found.has_ended:
+                one.state = state  # the list that lacks it is older, or not of all partitions
+                return
         except SlurmError as error:
-            one.state, words = "ENDED", f"job {one.job} has ended ({error})"
+            if systems.can_wait(str(error)):
+                return  # asked again
+            state, words = "ENDED", f"job {one.job} has ended ({error})"
+        self._look()
+        one.has_ended, one.state = True, state
+        one.commands = sum(run.ended for run in self._history.runs if is_in(one.job, run.job))
         with contextlib.suppress(OSError):
             submitted.forget(self._directory, one.job)
         self._say(f"{words.splitlines()[0]}; {plural(one.commands, 'command')} ended in it")
         self._note_progress()
-        is_excused = any(run.began for run in runs) and one.state in _FROM_OUTSIDE
         if one.commands:
-            self._useless = 0
-        if one.commands or is_excused or self._allocation.is_finished(self._history):
-            return
-        self._useless += 1
-        if self._useless == USELESS_MAX:
+            self._useless = self._lost = 0
+        elif not self._had_nothing_to_do(one):
+            self._note_useless(state in _LOST, words)
+
+    def _had_nothing_to_do(self, one: AllocatedJob) -> bool:
+        """Whether a job in which no command has ended is no sign that something is wrong."""
+        if one.job in self._needless or self._allocation.is_finished(self._history):
+            return True
+        return one.state == "COMPLETED" and not self._left().ready
+
+    def _note_useless(self, is_lost: bool, words: str) -> None:
+        self._lost += is_lost
+        self._useless += not is_lost
+        if self._is_stopped():
+            count = plural(self._lost if is_lost else self._useless, "job")
             self._allocation.problem = (
-                f"{USELESS_MAX} jobs in a row have ended, and no command has ended in them: nothing more is submitted. "
-                f"The last one: {words}"
+                f"{count} in a row {'were preempted or lost with a node' if is_lost else 'have ended'}, and no command "
+                f"has ended in them: nothing more is submitted. The last one: {words}"
             )
             self._say(f"{self._allocation.problem}\nWhen the cause is gone, the same line continues")
+
+    def _is_stopped(self) -> bool:
+        return self._useless >= USELESS_MAX or self._lost >= LOST_MAX
 
     def _note_progress(self) -> None:
         """If commands have ended since the last look, jobs are of use again."""
         before, self._ends = self._ends, len(self._history.all_ends)
-        if before != self._ends and self._useless:
-            self._useless, self._allocation.problem = 0, ""
+        if before == self._ends:
+            return
+        self._progress_s = time.monotonic()
+        if self._useless or self._lost:
+            self._useless = self._lost = 0
+            self._allocation.problem = ""
             self._write()
 
     def _submit(self, count: int, ready: int, running: int, waiting: int) -> int | None:
         """Submit jobs, or say why that is refused. Return an exit code if there is no hope."""
         own = self._allocation
+        if not own.jobs:
+            allocations.write(
+                self._directory, own
+            )  # else the next process would not know the name of what is submitted
         flags = own.flags if not own.has_begun(self._history) else []
         text = script.text(self._request, (*self._words, *flags, "--allocation", own.name))
         found = []
         try:
             for _ in range(count):
+                self._beat()  # a busy controller answers late, and each answer may take a minute
                 found.append(jobs.submit_script(text, system=self._request.system))
                 self._note(found[-1])
                 self._write()
@@ -260,7 +325,7 @@ class Allocator:
             self._write()
         else:
             self._refused = 0
-            if own.problem and self._useless < USELESS_MAX:
+            if own.problem:
                 own.problem = ""
                 self._write()
         if found:
@@ -270,7 +335,10 @@ class Allocator:
 
     def _note(self, job: str) -> None:
         self._allocation.jobs.append(AllocatedJob(job, time.time()))
-        submitted.note(self._directory, [job])
+        try:
+            submitted.note(self._directory, [job])
+        except OSError as error:  # `batch wait` does not know of it, then
+            self._say_once(f"a job cannot be noted: {error.strerror or error}")
 
     def _cancel_needless(self, left: Left) -> None:
         """Cancel jobs that wait in the queue, if no command waits for them."""
@@ -279,6 +347,7 @@ class Allocator:
             return
         try:
             jobs.cancel_waiting(waiting, self._request.system)
+            self._needless.update(waiting)
             self._say_once(f"all that is left runs: cancelled {', '.join(waiting)}, which waited in the queue")
         except SlurmError as error:
             self._say_once(f"jobs that wait in the queue cannot be cancelled: {error}")
@@ -293,7 +362,7 @@ class Allocator:
         except SlurmError as error:
             self._say(f"jobs that wait in the queue cannot be cancelled, and will have nothing to do: {error}")
         for one in own.jobs:
-            one.commands = sum(run.ended for run in self._history.runs if has_run(one.job, run))
+            one.commands = sum(run.ended for run in self._history.runs if is_in(one.job, run.job))
             one.state = one.state if one.has_ended else "ENDED"
             one.has_ended = True
         own.is_over, own.problem = True, ""

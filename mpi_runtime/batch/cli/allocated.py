@@ -71,8 +71,13 @@ def _allocate(options: argparse.Namespace, spec: Spec, request: Request, size: b
         return _show((groups, selection, history), spec, request, size, [*words, *flags])
     if bounds.seconds(request.time) < SHORT_S and (note := script.time_note(request)):
         _say(note)
-    allocator = Allocator(directory, spec, request, (words, flags), (groups, selection), _say)
-    return allocator.run()
+    try:
+        return Allocator(directory, spec, request, (words, flags), (groups, selection), _say).run()
+    except OSError as error:  # before the first job: later it is said, and goes on
+        raise LaunchError(
+            f"the directory of the batch cannot be written: {error.strerror or error} ({error.filename or directory}). "
+            "No job was submitted"
+        ) from error
 
 
 def job_words(options: argparse.Namespace, spec: Spec) -> tuple[list[str], list[str]]:

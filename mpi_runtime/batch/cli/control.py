@@ -89,7 +89,11 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
     try:
         if not jobs:
             leave(folder, request)
-            when = f"when {str(awaited).splitlines()[0]} starts" if awaited else "when the same line continues it"
+            when = "when the same line continues it"
+            if awaited is not None:
+                when = f"when {str(awaited).splitlines()[0]} starts"
+            elif allocator := allocations.allocator_of(directory):
+                when = f"in the next job that {allocator} submits"
             print(f"no job runs the batch {name_of(directory)} now: this is done {when}, before anything else")
             return 0
         answer = send(folder, request)

@@ -94,8 +94,7 @@ class Run(msgspec.Struct):
     nodes: Sequence[Capacity] = []
     role: str = RUN
     ended: int = 0
-    began: int = 0
-    """How many ends and how many starts of commands it has recorded."""
+    """How many ends of commands it has recorded."""
 
 
 class Planning(msgspec.Struct):
@@ -159,6 +158,8 @@ class History:
         """The last end of each command."""
         self.began: dict[str, Began] = {}
         """Commands that were started and have not ended since."""
+        self.began_by: dict[str, str] = {}
+        """By which process, in words; known of those that were read."""
         self.all_ends: list[Ended] = []
         self.runs: list[Run] = []
         self.source = ""
@@ -181,11 +182,10 @@ class History:
         if isinstance(content, Ended):
             self.note(content)
         elif isinstance(content, Began):
-            if self.runs:
-                self.runs[-1].began += 1
             known = self.ends.get(content.name)
             if known is None or not content.number or known.number < content.number:
                 self.began[content.name] = content
+                self.began_by[content.name] = self.runs[-1].job if self.runs else ""
         elif isinstance(content, Planning):
             self.note_plan(content)
         elif isinstance(content, Control):
@@ -200,7 +200,7 @@ class History:
 
     def new_run(self) -> None:
         """A run begins: no command runs any more."""
-        self.began = {}
+        self.began, self.began_by = {}, {}
         if not self.is_open:
             self.controls = {}
 
@@ -233,6 +233,7 @@ class History:
         began = self.began.get(name)
         if began is not None and began.number <= ended.number:
             del self.began[name]
+            self.began_by.pop(name, None)
         self.number = max(self.number, ended.number)
         if self.runs:
             self.runs[-1].ended += 1

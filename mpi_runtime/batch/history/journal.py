@@ -247,9 +247,9 @@ def process_in_words(job: str) -> str:
     return f"{os.uname().nodename} (pid {os.getpid()}{f', job {job}' if job else ''})"
 
 
-def has_run(job: str, run: batch_history.Run) -> bool:
-    """Whether a run was in the job with this id."""
-    return run.job.endswith(f", job {job})")
+def is_in(job: str, process: str) -> bool:
+    """Whether a process, in words, was in the job with this id."""
+    return process.endswith(f", job {job})")
 
 
 def _unusable(path: Path, error: OSError) -> JournalError:

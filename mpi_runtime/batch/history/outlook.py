@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -130,8 +130,12 @@ class Left(msgspec.Struct):
     """How many others may run when something before them has ended, or a user resumes them."""
 
 
-def left_of(history: History) -> Left:
-    """Say what is left of the last run, which is not finished."""
+def left_of(history: History, is_gone: Callable[[str], bool] = lambda process: False) -> Left:
+    """Say what is left of the last run, which is not finished.
+
+    `is_gone`: whether a process, in words, has ended: the commands that it had begun may start again.
+    """
+    gone = {process for process in {*history.began_by.values()} if is_gone(process)}
     found = Left()
     keys = Keys(history.ends)
     keys.keeps_done = history.selection.keeps_done
@@ -147,7 +151,7 @@ def left_of(history: History) -> Left:
                 ended = known.ended
                 keys.settle(name, *((ended.key, ended.number) if ended is not None else (known.key, known.after)))
                 graph.end(name, fate != STAYS_FAILED)
-            elif began is not None and began.host:
+            elif began is not None and began.host and history.began_by.get(name) not in gone:
                 found.running.append(command)
             elif history.controls.get(name) == "pause":
                 found.waiting += 1

@@ -11,10 +11,12 @@ from mpi_runtime.batch.allocate.spec import Spec, read_spec
 from mpi_runtime.batch.cli.allocated import job_words
 from mpi_runtime.batch.cli.options import read_options
 from mpi_runtime.batch.file.model import Command, Demand
+from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history import allocations
 from mpi_runtime.batch.history.allocations import AllocatedJob, Allocation
-from mpi_runtime.batch.history.batch_history import Finished, History
-from mpi_runtime.batch.history.outlook import Left
+from mpi_runtime.batch.history.batch_history import Began, Finished, History, Run
+from mpi_runtime.batch.history.journal import is_in
+from mpi_runtime.batch.history.outlook import Left, left_of
 from mpi_runtime.errors import JournalError
 from mpi_runtime.slurm.bounds import Bounds
 
@@ -67,6 +69,18 @@ def test_jobs_are_as_many_as_the_commands_fill() -> None:
     assert jobs_for(Left(commands(5)), SIZE._replace(cpus=math.inf)) == 5, "of unknown size"
     either = Command(text="", alternatives=(Demand(num_cpus=8.0), Demand(num_cpus=1.0, num_gpus=1.0)))
     assert jobs_for(Left([either, either]), SIZE) == 1
+
+
+def test_what_a_process_had_begun_that_is_gone_may_start() -> None:
+    history = History()
+    history.plan = {one.name: Group(one.name, (one,)) for one in commands(3)}
+    for process in ("n1 (pid 5, job 7)", "n2 (pid 5, job 8)"):
+        history.runs.append(Run(process, 0.0))
+        history.add(Began(str(len(history.runs)), 1.0, "n"))
+    left = left_of(history, lambda process: is_in("7", process))
+    assert [one.name for one in left.ready] == ["0", "1"]
+    assert [one.name for one in left.running] == ["2"]
+    assert len(left_of(history).running) == 2
 
 
 def test_what_is_submitted_fills_the_places_that_are_left() -> None:
