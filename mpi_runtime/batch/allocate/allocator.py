@@ -13,6 +13,7 @@ import msgspec
 
 from mpi_runtime.batch.allocate.demand import SOON_S, mean_of, wanted
 from mpi_runtime.batch.allocate.spec import Spec
+from mpi_runtime.batch.allocate.streak import Streak
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.history import allocations, batch_history, requests, submitted
@@ -33,18 +34,12 @@ ASK_S = 5.0
 """Seconds between questions to the batch system."""
 REST = 9.0
 """Times as long as a look took it rests: of a long list a look takes seconds of a host that others use too."""
-USELESS_MAX = 3
-"""Nothing more is submitted after as many jobs in a row in which no command has run to its end ..."""
-LOST_MAX = 10
-"""... or as many that were preempted or lost with a node: a command may be what ends its node."""
 REFUSED_MAX = 10
 """The allocator ends after as many refusals in a row, if no job is left."""
 BACK_OFF_S = 5.0, 300.0
 """Seconds until a refused submission is tried again: after the first refusal, and at most."""
 ENDS_MAX = 200
 """The duration of a command is the mean of as many that ended last."""
-_LOST = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
-"""Ends of jobs that most often say nothing about their commands."""
 
 
 class Allocator:
@@ -88,7 +83,8 @@ class Allocator:
         self._size = bounds.of(self._request)
         self._read: object = None
         self._asked_s = self._next_s = -ASK_S
-        self._refused = self._useless = self._lost = self._ends = 0
+        self._refused = self._ends = 0
+        self._streak = Streak()
         self._progress_s = -SOON_S
         self._needless = set[str]()
         """Jobs that were cancelled while they waited: all that was left ran."""
@@ -163,7 +159,7 @@ class Allocator:
         states = [one.state for one in self._allocation.living()]
         waiting = states.count("PENDING")
         running = len(states) - waiting - states.count("COMPLETING")
-        if self._is_stopped():
+        if self._streak.is_enough:
             return 1 if not states else None
         queued = self._spec.queued or self._spec.max
         count = wanted(left, self._size, self._spec.max, queued, running, waiting, self._mean_s())
@@ -262,29 +258,16 @@ class Allocator:
         self._say(f"{words.splitlines()[0]}; {plural(one.commands, 'command')} ended in it")
         self._note_progress()
         if one.commands:
-            self._useless = self._lost = 0
-        elif not self._had_nothing_to_do(one):
-            self._note_useless(state in _LOST, words)
+            self._streak = Streak()
+        elif not self._had_nothing_to_do(one) and (problem := self._streak.add(state, words)):
+            self._allocation.problem = problem
+            self._say(f"{problem}\nWhen the cause is gone, the same line continues")
 
     def _had_nothing_to_do(self, one: AllocatedJob) -> bool:
-        """Whether a job in which no command has ended is no sign that something is wrong."""
+        """Whether a job in which no command has ended was still in order."""
         if one.job in self._needless or self._allocation.is_finished(self._history):
             return True
         return one.state == "COMPLETED" and not self._left().ready
-
-    def _note_useless(self, is_lost: bool, words: str) -> None:
-        self._lost += is_lost
-        self._useless += not is_lost
-        if self._is_stopped():
-            count = plural(self._lost if is_lost else self._useless, "job")
-            self._allocation.problem = (
-                f"{count} in a row {'were preempted or lost with a node' if is_lost else 'have ended'}, and no command "
-                f"has ended in them: nothing more is submitted. The last one: {words}"
-            )
-            self._say(f"{self._allocation.problem}\nWhen the cause is gone, the same line continues")
-
-    def _is_stopped(self) -> bool:
-        return self._useless >= USELESS_MAX or self._lost >= LOST_MAX
 
     def _note_progress(self) -> None:
         """If commands have ended since the last look, jobs are of use again."""
@@ -292,18 +275,15 @@ class Allocator:
         if before == self._ends:
             return
         self._progress_s = time.monotonic()
-        if self._useless or self._lost:
-            self._useless = self._lost = 0
-            self._allocation.problem = ""
+        if self._streak:
+            self._streak, self._allocation.problem = Streak(), ""
             self._write()
 
     def _submit(self, count: int, ready: int, running: int, waiting: int) -> int | None:
         """Submit jobs, or say why that is refused. Return an exit code if there is no hope."""
         own = self._allocation
         if not own.jobs:
-            allocations.write(
-                self._directory, own
-            )  # else the next process would not know the name of what is submitted
+            allocations.write(self._directory, own)  # else no other process would know the name of these jobs
         flags = own.flags if not own.has_begun(self._history) else []
         text = script.text(self._request, (*self._words, *flags, "--allocation", own.name))
         found = []

@@ -73,7 +73,7 @@ def _allocate(options: argparse.Namespace, spec: Spec, request: Request, size: b
         _say(note)
     try:
         return Allocator(directory, spec, request, (words, flags), (groups, selection), _say).run()
-    except OSError as error:  # before the first job: later it is said, and goes on
+    except OSError as error:  # before the first job; a later one is logged
         raise LaunchError(
             f"the directory of the batch cannot be written: {error.strerror or error} ({error.filename or directory}). "
             "No job was submitted"

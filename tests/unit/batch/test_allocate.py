@@ -8,6 +8,7 @@ import pytest
 
 from mpi_runtime.batch.allocate.demand import jobs_for, mean_of, wanted
 from mpi_runtime.batch.allocate.spec import Spec, read_spec
+from mpi_runtime.batch.allocate.streak import Streak
 from mpi_runtime.batch.cli.allocated import job_words
 from mpi_runtime.batch.cli.options import read_options
 from mpi_runtime.batch.file.model import Command, Demand
@@ -81,6 +82,22 @@ def test_what_a_process_had_begun_that_is_gone_may_start() -> None:
     assert [one.name for one in left.ready] == ["0", "1"]
     assert [one.name for one in left.running] == ["2"]
     assert len(left_of(history).running) == 2
+
+
+def test_three_useless_jobs_in_a_row_are_enough_and_ten_that_were_lost() -> None:
+    streak = Streak()
+    assert not streak
+    assert [streak.add("FAILED", "") for _ in range(2)] == ["", ""]
+    assert [streak.add("PREEMPTED", "") for _ in range(9)] == [""] * 9
+    assert streak
+    assert not streak.is_enough
+    assert streak.add("CANCELLED", "job 7").startswith("3 jobs in a row have ended, and no command has ended in them")
+    assert streak.is_enough
+    assert streak.add("FAILED", "") == "", "that is known"
+    streak = Streak()
+    words = [streak.add("NODE_FAIL", "job 7") for _ in range(10)]
+    assert words[:9] == [""] * 9
+    assert words[9].startswith("10 jobs in a row were preempted or lost with a node")
 
 
 def test_what_is_submitted_fills_the_places_that_are_left() -> None:
