@@ -27,7 +27,7 @@ INSTALL := -m pip install --disable-pip-version-check -qq --config-settings edit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake test-oar bare device as-ray ray-docs check lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
+.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake test-oar allocate-trial bare device as-ray ray-docs check lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -52,6 +52,7 @@ help:
 	@echo "make matrix  the tests with each Python of this machine, and with the oldest and newest versions of libraries"
 	@echo "make test-snakemake  tests of plugins/snakemake, with a Snakemake in an environment of its own"
 	@echo "make test-oar  jobs on a real OAR, made of namespaces; needs root, and Debian's packages of OAR and PostgreSQL"
+	@echo "make allocate-trial  batch --allocate on a real Slurm: ten thousand commands while jobs, nodes and its process die; needs root"
 	@echo "make as-ray  libraries that are made for Ray, on this runtime; writes docs/libraries.md"
 	@echo "make ray-docs  the statements of Ray's documentation, on Ray itself and here"
 	@echo "make bench   this project and others, side by side; writes docs/performance.md"
@@ -202,6 +203,10 @@ as-ray: $(AS_RAY_VENV)/.installed
 # Against Ray itself: it is installed where `make bench` has it.
 ray-docs: $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/python -m tests.ray_docs --against ray $(ARGS)
+
+# Not in CI: it takes about ten minutes; tests/slurm/test_long_allocate.py is the same in small.
+allocate-trial: $(VENV)/.installed-dev
+	$(RUN) -m tests.slurm.long_allocate $(ARGS)
 
 # Not in CI: it takes half an hour for a hundred, and what it finds is work for people.
 mutants: $(VENV)/.installed-dev

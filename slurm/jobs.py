@@ -16,7 +16,7 @@ from mpi_runtime.slurm.systems.system import Queue
 
 __all__ = [
     "VARIABLES", "Granted", "Status", "cancel", "cancel_command", "cancel_waiting", "check_program", "cluster", "end",
-    "facts_of", "granted", "has_ended", "make_request",
+    "facts_of", "granted", "has_ended", "living", "make_request",
     "status", "statuses", "submit", "submit_script", "table", "task_numbers",
 ]  # fmt: skip
 VARIABLES = (profiles.FILE, script.WARN_S, lives.LIFE, flux.PLACE)
@@ -81,14 +81,14 @@ def submit_script(text: str, cwd: str | None = None, system: str = "slurm") -> s
     return systems.queue(system).submit(text, cwd)
 
 
-def cancel_waiting(jobs: Sequence[str]) -> None:
+def cancel_waiting(jobs: Sequence[str], system: str | None = None) -> None:
     """Cancel those of these jobs that have not started; jobs that run are left alone.
 
     Raises:
         SlurmError: the batch system does not answer.
     """
     if jobs:
-        _queue(None).cancel_waiting(jobs)
+        _queue(system).cancel_waiting(jobs)
 
 
 def status(job: str | int, system: str | None = None) -> Status:
@@ -117,6 +117,15 @@ def statuses(job: str | int, system: str | None = None) -> list[Status]:
     if not _ID.fullmatch(name):
         raise SlurmError(f"{str(job)!r} is not the id of a job: ids are like 4711, or 4711_3 for a task of an array")
     return sorted(_queue(system).statuses(name), key=task_number)
+
+
+def living(name: str, system: str | None = None) -> dict[str, str]:
+    """Return the state of each job of this name that has not ended, by id. Few users have jobs of such a name.
+
+    Raises:
+        SlurmError: the batch system does not answer.
+    """
+    return _queue(system).living(name)
 
 
 def granted(job: str | int) -> dict[str, Granted]:
@@ -169,9 +178,9 @@ def cluster(system: str | None = None) -> str:
     return _queue(system).cluster()
 
 
-def cancel_command() -> str:
+def cancel_command(system: str | None = None) -> str:
     """Return the command that ends a job, for people."""
-    return _queue(None).CANCEL
+    return _queue(system).CANCEL
 
 
 def _as_printed(job: str) -> str:

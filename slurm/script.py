@@ -108,6 +108,11 @@ def job_name(request: Request, program: tuple[str, ...]) -> str:
     if name is None:
         word = "doctor" if program == DOCTOR else program[1] if program[0] == "-m" and program[1:] else program[0]
         name = PurePath(word).name.removesuffix(".py")
+    return safe_name(name)
+
+
+def safe_name(name: str) -> str:
+    """Return a name for a job without characters that must be quoted."""
     return re.sub(r"[^\w.+-]", "_", name).lstrip("-") or "program"
 
 

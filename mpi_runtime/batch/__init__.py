@@ -6,6 +6,7 @@ each start and end in a journal (`history/`), from which a later run and all vie
 - `cli/`: the verb `batch`
 - `__main__.py`: what ranks and the scripts of submitted batches start
 - `extend.py`: what `whatif` uses, beside the public names
+- `allocate/`: submits jobs while commands of a batch wait
 - `file/`: batch files and the options of commands
 - `elastic/`: several jobs on one batch: who may start what, and their files
 - `history/`: the history of a batch, results, outputs, and which commands may start

@@ -133,7 +133,7 @@ def _of_resources() -> list[tuple[tuple[str, ...], Options]]:
 
 def _batch_program(given: Options, options: Options, words: Sequence[str]) -> list[str]:
     """Check a batch, and return the program that runs it. The name of the batch becomes that of the job."""
-    from mpi_runtime.batch.cli.main import problems_of  # not at the top: it loads the whole package
+    from mpi_runtime.batch.cli.reading import problems_of  # not at the top: it loads the whole package
 
     if given["max_jobs"] is not None and given["max_jobs"] < 1:
         raise LaunchError(f"--max-jobs must be 1 or more, not {given['max_jobs']}")
@@ -156,8 +156,8 @@ def _batch_program(given: Options, options: Options, words: Sequence[str]) -> li
 
 
 def _note_jobs(words: Sequence[str], found: Sequence[str]) -> None:
-    from mpi_runtime.batch.cli.main import directory_of
     from mpi_runtime.batch.cli.options import batch_parser
+    from mpi_runtime.batch.cli.reading import directory_of
     from mpi_runtime.batch.history import submitted  # not at the top: these load the whole package
 
     try:

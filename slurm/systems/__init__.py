@@ -68,6 +68,13 @@ def can_requeue(name: str) -> bool:
     return name in _QUEUES
 
 
+def can_wait(message: str) -> bool:
+    """Whether an error message means that the same request may succeed later: out of reach, or too many jobs."""
+    if is_passing(message) or "has not answered" in message:
+        return True
+    return any(words in message.lower() for one in _QUEUES.values() for words in one.FULL)
+
+
 def is_passing(message: str) -> bool:
     """Whether an error message means that a batch system is out of reach for a while."""
     return any(words in message.lower() for one in _QUEUES.values() for words in one.PASSING)

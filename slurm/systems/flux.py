@@ -44,6 +44,7 @@ for signal in INT USR2; do trap "hand_on $signal" $signal; done
 LAUNCH: str = "{launch} &"
 REQUEUE: str = lives.REQUEUE.replace("CANCEL", "flux --parent cancel")
 PASSING: tuple[str, ...] = ("unable to connect to flux", "error connecting to flux", "lost connection")
+FULL: tuple[str, ...] = ("max number of jobs submitted",)
 UNKNOWN: tuple[str, ...] = ("flux does not know the job",)
 CURES = (
     ("invalid queue", "The queues there are: flux queue list"),
@@ -229,6 +230,16 @@ def _found(facts: Facts) -> Found:
         decimal(text(facts, "id")), text(facts, "name"), text(facts, "cwd"), state, reason, code, nodes, start_s,
         end_s, limit_s, advice,
     )  # fmt: skip
+
+
+def living(name: str) -> dict[str, str]:
+    """Return the state of each job of this name that has not ended, by id.
+
+    Raises:
+        SlurmError: Flux does not answer.
+    """
+    answer = json.loads(_call(["flux", *_parent(), "jobs", "--json", f"--name={name}"]) or "{}")
+    return lives.of_name([_found(one) for one in cast("list[Facts]", answer.get("jobs", []))], name)
 
 
 def _parent() -> list[str]:

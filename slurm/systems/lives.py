@@ -24,7 +24,7 @@ from mpi_runtime.slurm import exit_file
 from mpi_runtime.slurm.commands import SlurmError
 from mpi_runtime.slurm.environment import environment
 from mpi_runtime.slurm.request import Request, seconds
-from mpi_runtime.slurm.status import CANNOT_WRITE, Status, task_numbers
+from mpi_runtime.slurm.status import CANNOT_WRITE, ENDED, Status, task_numbers
 from mpi_runtime.slurm.systems import devices, variables
 from mpi_runtime.slurm.systems.system import Allocation
 
@@ -212,6 +212,11 @@ def statuses(job: str, look: Look, whose: str) -> list[Status]:
     if task:
         found = [one for one in found if int(task) in task_numbers(_status(one))]
     return [_status(one) for one in found]
+
+
+def of_name(found: Sequence[Found], name: str) -> dict[str, str]:
+    """The state of each of these jobs that has this name and has not ended, by id."""
+    return {one.job: one.state for one in found if one.name == name and one.state not in ENDED}
 
 
 def lives(job: str) -> list[str]:

@@ -55,6 +55,7 @@ requeue() {
 if [ -n "$ended" ] && [ "$state" = requeue ] && [ $SECONDS -lt $earliest ]; then state=; fi
 """
 PASSING: tuple[str, ...] = ("cannot connect to lsf", "lsf is down", "batch daemon not responding", "please wait")
+FULL: tuple[str, ...] = ("pending job threshold", "job limit has been reached")
 UNKNOWN: tuple[str, ...] = ("lsf does not know the job",)
 CURES = (
     ("no such queue", "The queues there are: bqueues"),
@@ -205,9 +206,9 @@ def statuses(job: str) -> list[Status]:
     return lives.statuses(job, _look, "LSF")
 
 
-def _look(job: str) -> list[Found]:
+def _look(*jobs: str) -> list[Found]:
     try:
-        answer = _call(["bjobs", "-a", "-o", _FIELDS, "-json", job])
+        answer = _call(["bjobs", "-a", "-o", _FIELDS, "-json", *jobs])
     except SlurmError as error:
         if "is not found" in str(error).lower() or "no matching job" in str(error).lower():
             return []
@@ -245,6 +246,15 @@ def _found(facts: Mapping[str, str]) -> Found:
     name = facts.get("JOB_NAME", "").partition("[")[0]
     place = facts.get("SUB_CWD", "").replace("$HOME", os.path.expanduser("~"))
     return Found(job, name, place, state, reason, code, ",".join(hosts), start_s, end_s, limit_s, advice)
+
+
+def living(name: str) -> dict[str, str]:
+    """Return the state of each job of this name that has not ended, by id.
+
+    Raises:
+        SlurmError: LSF does not answer.
+    """
+    return lives.of_name(_look("-J", name), name)
 
 
 def cancel(job: str) -> None:

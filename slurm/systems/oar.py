@@ -58,6 +58,7 @@ requeue() {{
 [ "$state" = requeue ] || rm -f "${{left%.exit}}.job"
 """
 PASSING: tuple[str, ...] = ("cannot connect to executor", "db connection error", "connection refused")
+FULL: tuple[str, ...] = ()
 UNKNOWN: tuple[str, ...] = ("oar does not know the job",)
 CURES = (
     ("not enough resources", "The nodes there are, with their cores: oarnodes"),
@@ -310,6 +311,16 @@ def _ended(facts: Facts, code: int | None, used_s: float | None, limit_s: float 
         return "CANCELLED", ""
     own = [kind for kind in kinds if not kind.startswith("SWITCH_INTO")]
     return "FAILED", own[-1] if own else text(facts, "message")
+
+
+def living(name: str) -> dict[str, str]:
+    """Return the state of each job of this name that has not ended, by id.
+
+    Raises:
+        SlurmError: OAR does not answer.
+    """
+    own = _jobs(_call(["oarstat", "-f", "-J", "-u"])).items()
+    return lives.of_name([_found(job, facts) for job, facts in own], name)
 
 
 def cancel(job: str) -> None:

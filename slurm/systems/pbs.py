@@ -40,6 +40,7 @@ SIGNALS: str = lives.SIGNALS
 LAUNCH: str = "{launch} &"
 REQUEUE: str = lives.REQUEUE.replace("CANCEL", CANCEL)
 PASSING: tuple[str, ...] = ("cannot connect to server", "communication failure", "pbs_iff: error returned")
+FULL: tuple[str, ...] = ("would exceed", "maximum number of jobs")
 UNKNOWN: tuple[str, ...] = ("pbs does not know the job",)
 _WRAPPERS = (
     "Such an answer is that of Slurm's wrappers with the names of PBS commands (slurm-wlm-torque), which have no JSON. "
@@ -242,6 +243,16 @@ def _found(name: str, facts: Facts) -> Found:
         job, text(facts, "Job_Name"), text(part(facts, "Variable_List"), "PBS_O_WORKDIR"), state, reason, code,
         ",".join(filter(None, nodes)), start_s, end_s, limit_s, advice,
     )  # fmt: skip
+
+
+def living(name: str) -> dict[str, str]:
+    """Return the state of each job of this name that has not ended, by id.
+
+    Raises:
+        SlurmError: PBS does not answer.
+    """
+    found = [_found(one, about) for one, about in _jobs(_call(["qstat", "-f", "-F", "json"]) or "{}").items()]
+    return lives.of_name(found, name)
 
 
 def cancel(job: str) -> None:

@@ -54,9 +54,11 @@ requeue() {
 }
 """
 PASSING: tuple[str, ...] = ("unable to send message to qmaster", "unable to contact qmaster", "got no connection")
+FULL: tuple[str, ...] = ("jobs are allowed per user", "jobs are allowed per cluster")
 UNKNOWN: tuple[str, ...] = ("grid engine does not know the job",)
 _call = functools.partial(commands.call, cures=sge_jobs.CURES, whose="Grid Engine")
-submit, statuses, cancel_waiting = sge_jobs.submit, sge_jobs.statuses, sge_jobs.cancel_waiting
+submit, statuses, living = sge_jobs.submit, sge_jobs.statuses, sge_jobs.living
+cancel_waiting = sge_jobs.cancel_waiting
 end = cancel = sge_jobs.cancel
 largest_node = sge_jobs.largest_node
 

@@ -199,6 +199,17 @@ def _status(
     )  # fmt: skip
 
 
+def living(name: str) -> dict[str, str]:
+    """Return the state of each job of this name that has not ended, by id.
+
+    Raises:
+        SlurmError: Grid Engine does not answer.
+    """
+    rows = ElementTree.fromstring(_call(["qstat", "-xml"])).iter("job_list")  # those of this user
+    own = [row for row in rows if row.findtext("JB_name") == name]
+    return {row.findtext("JB_job_number") or "": _state(row.findtext("state") or "", "")[0] for row in own}
+
+
 def cancel_waiting(jobs: Sequence[str]) -> None:
     """Cancel those of these jobs that have not started.
 

@@ -37,6 +37,7 @@ requeue() {  # Slurm then ends this shell, and writes a line about it
 }
 """
 PASSING: tuple[str, ...] = ("unable to contact slurm controller", "socket timed out", "zero bytes were transmitted")
+FULL: tuple[str, ...] = ("job submit limit", "submitjob")
 UNKNOWN: tuple[str, ...] = ("invalid job id", "already completing")
 
 _ADVICE = {
@@ -242,6 +243,16 @@ def _are_all_nodes_available(text: str) -> bool:
     asked = found[1].split(",") if found else []
     states = [state for name, state in lines if (name.rstrip("*") in asked if asked else name.endswith("*"))]
     return bool(states) and all(state in _AVAILABLE for state in states)
+
+
+def living(name: str) -> dict[str, str]:
+    """Return the state of each job of this name that has not ended, by id.
+
+    Raises:
+        SlurmError: Slurm does not answer.
+    """
+    lines = _call(["squeue", "--all", "--noheader", f"--name={name}", "--format=%i %T"]).splitlines()
+    return {words[0]: words[1] for words in map(str.split, lines) if words[1] not in ENDED}
 
 
 def cancel_waiting(jobs: Sequence[str]) -> None:

@@ -96,6 +96,8 @@ class Queue(System, Protocol):
     PASSING: tuple[str, ...]
     """Parts of error messages, in lower case, that mean that the system is out of reach for a while."""
 
+    FULL: tuple[str, ...]
+    """The same, that mean that the user has as many jobs as the system allows."""
     UNKNOWN: tuple[str, ...]
     """The same, that mean that there is no such job, or no longer."""
 
@@ -141,6 +143,14 @@ class Queue(System, Protocol):
 
         Raises:
             SlurmError: the system does not know the job, or does not answer.
+        """
+        ...
+
+    def living(self, name: str) -> dict[str, str]:
+        """Return the state of each job of this name that has not ended, by id. The name must be that of few users.
+
+        Raises:
+            SlurmError: the system does not answer.
         """
         ...
 

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -69,7 +69,7 @@ class Login:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the login host to its end, which must be with this exit code (None: any)."""
         done = subprocess.run(
-            [*enter(child(self.login)), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command],
+            self.on_login(command, cwd),
             env={**self.environment(), **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -79,6 +79,10 @@ class Login:
         if code is not None and done.returncode != code:
             pytest.fail(f"{shlex.join(command)}: {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
         return done
+
+    def on_login(self, command: Sequence[str], cwd: Path | None) -> list[str]:
+        """Return the words that run a command on the login host."""
+        return [*enter(child(self.login)), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command]
 
     def submit(self, place: Path, *words: str) -> str:
         """Submit a job in this directory, and return its id."""

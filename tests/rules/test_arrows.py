@@ -85,7 +85,17 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("nets_torch", "envs", "learner", "parameters", "presets", "curves"),
         ("parts",),
     ),
-    "batch": (("__main__", "extend"), ("cli",), ("",), ("run",), ("show",), ("history",), ("elastic",), ("file",)),
+    "batch": (
+        ("__main__", "extend"),
+        ("cli",),
+        ("",),
+        ("allocate",),
+        ("run",),
+        ("show",),
+        ("history",),
+        ("elastic",),
+        ("file",),
+    ),
 }
 OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hyperopt", "bayesopt", "nevergrad")}
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}

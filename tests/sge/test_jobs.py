@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -141,6 +142,31 @@ def test_a_journal_and_a_batch_end_over_lives_of_a_minute_without_a_hand(sge: Cl
     assert lives[0] == "0"
     assert len(lives) >= 3
     assert set(lives[1:]) == {"1"}, "Grid Engine does not count"
+
+
+@pytest.mark.timeout(400)
+def test_work_makes_jobs_and_each_command_is_done_though_a_job_is_deleted(sge: Cluster) -> None:
+    place = sge.directory()
+    (place / "jobs.txt").write_text("".join(f"sleep 0.5; echo {number} >> ran\n" for number in range(200)))
+    words = sge.on_login(["mpi-runtime", "batch", "jobs.txt", "--allocate", "max=2,cpus=2,time=1m,idle=20s"], place)
+    with (
+        open(place / "said", "wb") as log,
+        subprocess.Popen(words, env=sge.environment(), stdin=subprocess.DEVNULL, stderr=log) as program,
+    ):
+        try:
+            wait_until(lambda: (place / "ran").exists() and len((place / "ran").read_text()) > 30, 90, "commands")
+            listed = re.findall(r"<JB_job_number>(\d+)<", sge.run("qstat", "-xml").stdout)
+            assert 1 <= len(listed) <= 2
+            sge.run("qdel", listed[0])
+            assert program.wait(300) == 0, (place / "said").read_text()
+        finally:
+            program.kill()
+    ran = (place / "ran").read_text().split()
+    assert {*ran} == {*map(str, range(200))}
+    assert len(ran) < 220, "only what a job had begun is begun again"
+    own = json.loads((place / "batch-jobs/journal/allocator/record").read_text())
+    assert len(own["jobs"]) >= 3
+    assert sum(one["commands"] for one in own["jobs"]) >= 200
 
 
 def test_what_can_never_run_is_refused(sge: Cluster) -> None:

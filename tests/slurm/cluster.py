@@ -208,7 +208,7 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command on the login host to its end, which must be with this exit code (None: any)."""
         done = subprocess.run(
-            self._on_login(command, cwd),
+            self.on_login(command, cwd),
             env={**self.environment(mpi), **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -223,9 +223,10 @@ class Cluster:
         """Start a command on the login host."""
         env: dict[str, str | None] = {**dict.fromkeys(os.environ), **self.environment(mpi)}
         del env[MARK]
-        return start_command(self._on_login(command, cwd), env=env)
+        return start_command(self.on_login(command, cwd), env=env)
 
-    def _on_login(self, command: Sequence[str], cwd: Path | None) -> list[str]:
+    def on_login(self, command: Sequence[str], cwd: Path | None) -> list[str]:
+        """Return the words that run a command on the login host."""
         return [*enter(child(self.login)), "sh", "-c", 'cd "$0" && exec "$@"', str(cwd or self.place), *command]
 
     def sbatch(self, script: str, *options: str, app: str = "", mpi: str = "openmpi", cwd: Path | None = None) -> str:

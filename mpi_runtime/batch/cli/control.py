@@ -10,7 +10,7 @@ from pathlib import Path
 from mpi_runtime.batch.cli.options import VERBS
 from mpi_runtime.batch.cli.views import directory_of, facts, name_of, print_log, show_status, write_report
 from mpi_runtime.batch.file.parse import FORMS, form_of, read_text
-from mpi_runtime.batch.history import submitted
+from mpi_runtime.batch.history import allocations, submitted
 from mpi_runtime.batch.history.batch_history import FOLDER, damage_in_words, jobs_of, planned_history, read_history
 from mpi_runtime.batch.history.graph import Graph
 from mpi_runtime.batch.history.requests import Request, leave, send
@@ -90,7 +90,11 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
     try:
         if not jobs:
             leave(folder, request)
-            when = f"when {str(awaited).splitlines()[0]} starts" if awaited else "when the same line continues it"
+            when = "when the same line continues it"
+            if awaited is not None:
+                when = f"when {str(awaited).splitlines()[0]} starts"
+            elif allocator := allocations.allocator_of(directory):
+                when = f"in the next job that {allocator} submits"
             print(f"no job runs the batch {name_of(directory)} now: this is done {when}, before anything else")
             return 0
         answer = send(folder, request)
@@ -116,7 +120,10 @@ def _wait(directory: str, chosen: argparse.Namespace) -> int:
             time.sleep(WAIT_S)
         job = submitted.awaited(directory)
         if job is None:
-            break
+            if not allocations.allocator_of(directory):
+                break
+            time.sleep(ASK_S)  # it submits more
+            continue
         if job.state not in ("RUNNING", "COMPLETING") and said != (said := str(job).splitlines()[0]):
             print(f"{name_of(directory)}: {said}", file=sys.stderr, flush=True)
         time.sleep(ASK_S)

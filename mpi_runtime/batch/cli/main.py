@@ -3,27 +3,24 @@
 import argparse
 import contextlib
 import gc
-import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from difflib import get_close_matches
-from pathlib import Path
 
 import mpi_runtime
 from mpi_runtime.batch.cli.options import VERBS, batch_parser, read_options, stated_nodes
 from mpi_runtime.batch.cli.part import Part, drain_s, selection_of
-from mpi_runtime.batch.file.entries import COMMANDS_MAX, LINE_MAX, TEXT_BYTES_MAX, Problem, is_refused
-from mpi_runtime.batch.file.options import OPTIONS, read_command
-from mpi_runtime.batch.file.parse import JSON, LINES, Group, form_of, read_batch, read_text
-from mpi_runtime.batch.file.raw_bytes import text_with
+from mpi_runtime.batch.cli.reading import defaults_of, directory_of, refuse, text_of
+from mpi_runtime.batch.file.entries import Problem, is_refused
+from mpi_runtime.batch.file.parse import JSON, Group, form_of, read_batch
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.history import batch_history
 from mpi_runtime.batch.history.graph import wrong_names
-from mpi_runtime.batch.run.capacity import beyond, infeasible_here
-from mpi_runtime.batch.run.stream import END, lines_of
+from mpi_runtime.batch.run.capacity import infeasible_here
+from mpi_runtime.batch.run.stream import END
 from mpi_runtime.config import address, environment, is_own_address
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.extend import (
@@ -36,7 +33,8 @@ from mpi_runtime.extend import (
     launch_command,
 )
 from mpi_runtime.show.live_picture import live_picture
-from mpi_runtime.slurm.bounds import Bounds
+
+__all__ = ["batch", "batch_parser", "run_batch"]  # shells complete a verb by the parser beside its function
 
 _RELAY_BYTES = 1 << 16
 _ON_RANK_0 = ("-m", "mpi_runtime", "-m", "mpi_runtime.batch")
@@ -52,6 +50,10 @@ def batch(words: Sequence[str]) -> int:
         raise LaunchError(f"there is no file {words[0]!r}; did you mean `mpi-runtime batch {near[0]}`?")
     options = read_options(words)
     check_ranks(options.ranks)
+    if options.allocate:
+        from mpi_runtime.batch.cli.allocated import allocate  # not at the top: a run does not need it
+
+        return allocate(options)
     if options.max_failures is not None and options.max_failures < 0:
         raise LaunchError(f"--max-failures must be 0 or more, not {options.max_failures}")
     env = environment()
@@ -104,13 +106,13 @@ def _relay_stdin() -> None:
 def run_batch(options: argparse.Namespace) -> int:
     """Read the batch and run it, or only check it. Return the exit code: 2 if the batch has problems."""
     form = options.form or form_of(options.file)
-    defaults = _defaults(options)
+    defaults = defaults_of(options)
     is_stream = options.file == "-" and form == JSON and not options.check
     groups: list[Group] = []
     problems: list[Problem] = []
     if not is_stream:
         gc.disable()  # a long list has no garbage, and the collector would take half of the time
-        groups, problems = read_batch(_text(options.file, form), form, defaults, os.path.dirname(options.file))
+        groups, problems = read_batch(text_of(options.file, form), form, defaults, os.path.dirname(options.file))
         problems += wrong_names(groups)
         gc.freeze()
         gc.enable()
@@ -124,9 +126,9 @@ def run_batch(options: argparse.Namespace) -> int:
             history = batch_history.own_history(directory_of(options), False, own_file)
         selection = selection_of(options, groups, history, False) if is_right else Selection()
         wrong = check(options, groups, problems, drain_s(groups), history, selection)
-        return _refuse(options.file, wrong) if wrong else 0
+        return refuse(options.file, wrong) if wrong else 0
     if is_refused(problems):
-        return _refuse(options.file, problems)
+        return refuse(options.file, problems)
     for note in problems:
         print(note.shown(options.file), file=sys.stderr)
     if options.ranks > 1 and not options.hosts and not is_stream and not _has_ranks(groups):
@@ -144,7 +146,7 @@ def run_batch(options: argparse.Namespace) -> int:
         directory = directory_of(options)
         is_joining = options.join or batch_history.used_by(directory)
         if not is_joining and (problems := infeasible_here(groups)):
-            return _refuse(options.file, problems)
+            return refuse(options.file, problems)
         with live_picture(sys.stderr, is_transient=True) or contextlib.nullcontext() as live:
             return Part(options, groups, defaults, directory, is_stream, live).take()
 
@@ -164,64 +166,8 @@ def _job(options: argparse.Namespace, groups: Sequence[Group]) -> AbstractContex
     return mpi_runtime.init(f"session:{options.session}" if options.session else None)
 
 
-def directory_of(options: argparse.Namespace) -> str:
-    """The directory of the output."""
-    name = Path(options.file).stem if options.file != "-" else "stdin"
-    return options.directory or f"batch-{name}"
-
-
 def _gpus(options: argparse.Namespace) -> int | None:
     stated = options.gpus_per_node
     if stated is not None and not stated.isdecimal():
         raise LaunchError(f"--gpus-per-node must be a number, not {stated!r}; a type is for --check")
     return None if stated is None else int(stated)
-
-
-def problems_of(words: Sequence[str], bounds: Bounds) -> tuple[str, list[str]]:
-    """Check a batch before it is submitted, without a job. Returns its name and its problems.
-
-    `words` are those of its command line, `bounds` the most that the job will have.
-    """
-    options = batch_parser().parse_args(words)
-    form = options.form or form_of(options.file)
-    groups, problems = read_batch(_text(options.file, form), form, _defaults(options), os.path.dirname(options.file))
-    problems += wrong_names(groups) or beyond(groups, bounds, drain_s(groups))
-    return Path(options.file).stem, [problem.shown(options.file) for problem in sorted(problems) if not problem.is_note]
-
-
-def _defaults(options: argparse.Namespace) -> dict[str, object]:
-    """The options for all commands on the command line, checked."""
-    stated = vars(options)
-    found = {name: stated[name] for name, one in OPTIONS.items() if one.metavar and stated[name] is not None}
-    found |= {} if stated["command_ranks"] is None else {"ranks": stated["command_ranks"]}
-    _, wrong = read_command("true", found, {})
-    if wrong:
-        raise LaunchError("; ".join(f"--{message.replace('_', '-', 1)}" for _, message in wrong))
-    return found
-
-
-def _text(path: str, form: str) -> str:
-    if path != "-":
-        return read_text(path, form)
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape" if form == LINES else "strict")
-    found, room = [], TEXT_BYTES_MAX
-    for line in lines_of(sys.stdin):
-        found.append(line)
-        room -= len(line)
-        if room < 0 or len(found) > COMMANDS_MAX or len(line) > LINE_MAX:
-            raise LaunchError(
-                f"standard input has more than {COMMANDS_MAX} lines, {TEXT_BYTES_MAX >> 20} MiB, or "
-                f"{LINE_MAX >> 20} MiB in a line, the most that a batch can have: split it"
-            )
-    text = "".join(found)
-    return text_with(text.encode(errors="surrogateescape")) if form == LINES else text
-
-
-def _refuse(path: str, problems: Sequence[Problem]) -> int:
-    for problem in sorted(problems):
-        print(problem.shown(path), file=sys.stderr)
-    number = sum(not problem.is_note for problem in problems)
-    count = f"{number} problem{'' if number == 1 else 's'}"
-    print(f"mpi-runtime batch: {count}; nothing was started", file=sys.stderr)
-    return 2

@@ -83,6 +83,9 @@ def batch_parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--mpi", choices=("openmpi", "mpich", "intel"), help="take the launcher of this MPI")
     group.add_argument("--session", metavar="NAME", help="run in this session, with the resources that it has")
+    help_allocate = "submit jobs while commands wait: max=8,nodes=2,time=1h,idle=5m; may be repeated"
+    group.add_argument("--allocate", action="append", metavar="NAME=VALUE,...", help=help_allocate)
+    group.add_argument("--allocation", default="", help=argparse.SUPPRESS)  # in the scripts of these jobs
     group.add_argument("--hosts", metavar="HOST[:RANKS],...", help="start the ranks on these hosts (by ssh)")
     group.add_argument(
         "--gpus-per-node", "--gpus", metavar="COUNT", help="GPUs of each node, there or not; those that are found"

@@ -137,7 +137,8 @@ class Part:
         own_file = "" if options.directory else options.file
         if place is None:
             is_fresh = options.fresh and not self._runs
-            journal = BatchJournal(self._directory, is_fresh, own_file, is_new=self._is_new)
+            name = options.allocation
+            journal = BatchJournal(self._directory, is_fresh, own_file, is_new=self._is_new, allocation=name)
         else:
             journal = BatchJournal(self._directory, role=batch_history.SUCCESSOR, claim=place.claim)
         with contextlib.closing(journal):

@@ -5,6 +5,7 @@ import contextlib
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.batch.file.selection import NAMES_MAX
-from mpi_runtime.batch.history import batch_history, submitted
+from mpi_runtime.batch.history import allocations, batch_history, submitted
 from mpi_runtime.batch.history.outputs import open_output
 from mpi_runtime.batch.show.overview import Overview, in_lines, overview
 from mpi_runtime.batch.show.report import document
@@ -26,6 +27,10 @@ FOLLOW_S = 0.5
 _BLOCK_BYTES = 1 << 16
 EARLIER_S = 0.1
 """An output that is older than the start of its command by more than this is that of an earlier run."""
+
+
+_WORDS = {"PENDING": "queued", "RUNNING": "running"}
+_ORDER = "running queued ended"
 
 
 class NoBatchError(LaunchError):
@@ -65,7 +70,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
         parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
         job = f"{len(jobs)} jobs" if parts else "".join(jobs)
         if chosen.json:
-            print_json(facts(directory, jobs, found))
+            print_json({**facts(directory, jobs, found), "allocation": _allocation_facts(directory)})
             return int(bool(found.failed))
         lines = in_lines(name_of(directory), found, job, now, parts)
         if history.damaged_bytes and not jobs:  # else the last record may be half written
@@ -73,10 +78,32 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
         awaited = None if jobs else submitted.awaited(directory)
         if awaited is not None:
             lines.append(f"  {str(awaited).splitlines()[0]}")
-        print("\n".join(lines), flush=True)
-        if not chosen.watch or not (jobs or awaited):
+        allocator, more = allocation_in_lines(directory)
+        print("\n".join([*lines, *more]), flush=True)
+        if not chosen.watch or not (jobs or awaited or allocator):
             return int(bool(found.failed))
         time.sleep(2)
+
+
+def allocation_in_lines(directory: str) -> tuple[str, list[str]]:
+    """The process that submits jobs for a batch, in words, and lines about these jobs; none without `--allocate`."""
+    own = allocations.read(directory)
+    if own is None:
+        return "", []
+    allocator = "" if own.is_over else allocations.allocator_of(directory)
+    counts = Counter("ended" if one.has_ended else _WORDS.get(one.state, one.state.lower()) for one in own.jobs)
+    states = ", ".join(f"{count} {word}" for word, count in sorted(counts.items(), key=lambda one: _ORDER.find(one[0])))
+    more = f"{allocator} submits more" if allocator else "no process submits more: the same line continues"
+    jobs = f"jobs {own.name}: {states or 'none yet'}{'' if own.is_over else f'; {more}'}"
+    return allocator, [f"  queue   {line}" for line in (jobs, own.problem) if line]
+
+
+def _allocation_facts(directory: str) -> dict[str, object] | None:
+    own = allocations.read(directory)
+    if own is None:
+        return None
+    allocator = "" if own.is_over else allocations.allocator_of(directory)
+    return {"name": own.name, "allocator": allocator, "problem": own.problem, "jobs": own.jobs}
 
 
 def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, object]:

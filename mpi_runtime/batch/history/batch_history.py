@@ -9,12 +9,10 @@ The driver writes these kinds of records, each before it reports the event:
 The number is given when a command may start, after the ends of all names in its `after`: so it is higher than theirs,
 whichever job runs which. Of two ends of a command the one with the higher number counts; with the same number, because
 a job that was taken for dead has ended it too, a success does.
-
 If several jobs run a batch, each has a file of its own. A `Returned` lists commands that such a job gives back.
 
 A command is done if its last end was a success, has its key, and is later than the ends of all names in its `after`.
 The key is the hash of its text, its surroundings, its standard input and the keys of the names in its `after`.
-
 A run after `Finished` begins the batch again: what has not succeeded runs. Any other continues it: what has failed
 since the batch began stays failed, what was cancelled or paused stays that way.
 """
@@ -45,8 +43,6 @@ FOLDER = "journal"
 """The directory of the journal, in the directory of the output."""
 RUN, SUCCESSOR, MEMBER = "mpi-runtime batch", "mpi-runtime batch successor", "mpi-runtime batch member"
 """What the first record of a file calls its job: a run, one that took the place of its coordinator, or another job."""
-
-
 _what = operator.attrgetter("text", "values", "after")
 """What only the file of a batch says. Other things that a command has may be options on the command line."""
 
@@ -98,7 +94,7 @@ class Run(msgspec.Struct):
     nodes: Sequence[Capacity] = []
     role: str = RUN
     ended: int = 0
-    """How many ends it has recorded."""
+    """How many ends of commands it has recorded."""
 
 
 class Planning(msgspec.Struct):
@@ -162,6 +158,8 @@ class History:
         """The last end of each command."""
         self.began: dict[str, Began] = {}
         """Commands that were started and have not ended since."""
+        self.began_by: dict[str, str] = {}
+        """By which process, in words; known of those that were read."""
         self.all_ends: list[Ended] = []
         self.runs: list[Run] = []
         self.source = ""
@@ -187,6 +185,7 @@ class History:
             known = self.ends.get(content.name)
             if known is None or not content.number or known.number < content.number:
                 self.began[content.name] = content
+                self.began_by[content.name] = self.runs[-1].job if self.runs else ""
         elif isinstance(content, Planning):
             self.note_plan(content)
         elif isinstance(content, Control):
@@ -201,7 +200,7 @@ class History:
 
     def new_run(self) -> None:
         """A run begins: no command runs any more."""
-        self.began = {}
+        self.began, self.began_by = {}, {}
         if not self.is_open:
             self.controls = {}
 
@@ -234,6 +233,7 @@ class History:
         began = self.began.get(name)
         if began is not None and began.number <= ended.number:
             del self.began[name]
+            self.began_by.pop(name, None)
         self.number = max(self.number, ended.number)
         if self.runs:
             self.runs[-1].ended += 1

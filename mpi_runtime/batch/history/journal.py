@@ -15,7 +15,7 @@ from mpi_runtime.batch.elastic.coordinator_turns import is_open
 from mpi_runtime.batch.elastic.files import MEMBER, JobFiles
 from mpi_runtime.batch.elastic.records import EPOCH_BITS, Returned
 from mpi_runtime.batch.file.model import Command
-from mpi_runtime.batch.history import batch_history, outputs, submitted
+from mpi_runtime.batch.history import allocations, batch_history, outputs, submitted
 from mpi_runtime.batch.history.keys import Keys
 from mpi_runtime.batch.history.results import CommandResult
 from mpi_runtime.errors import JournalError
@@ -25,7 +25,7 @@ from mpi_runtime.files.writing import is_full
 from mpi_runtime.scheduler.protocol.effects import Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
-from mpi_runtime.slurm import allocation
+from mpi_runtime.slurm import allocation as batch_job
 from mpi_runtime.slurm.walltime import counts_restarts
 
 SYNC_S = 5.0
@@ -44,6 +44,7 @@ class BatchJournal:
         role: str = batch_history.RUN,
         claim: Claim | None = None,
         is_new: bool = False,
+        allocation: str = "",
     ) -> None:
         """Read the records of earlier runs, and begin to write.
 
@@ -55,13 +56,14 @@ class BatchJournal:
                 that an earlier run has left are still at work: what they have begun stays with them.
             claim: of a successor.
             is_new: whether this run is a new one in any case: no other job lives.
+            allocation: the name of the allocation that this job is of; empty: of none.
 
         Raises:
             JournalError: another job runs this batch, the records are of another file, or the journal cannot be used.
         """
         self.path = Path(directory, batch_history.FOLDER)
-        self.job = f"{os.uname().nodename} (pid {os.getpid()})"
-        self.life = allocation().job, allocation().restarts
+        self.life = batch_job().job, batch_job().restarts
+        self.job = process_in_words(self.life[0])
         self.published = 0
         """The number for other jobs: see `Claim`."""
         self._claim = claim
@@ -76,13 +78,15 @@ class BatchJournal:
                 self._claim = Claim(self.path, self.job)
             try:
                 self.history = batch_history.own_history(directory, is_fresh, file)
-                is_next = is_next_of(self.life, self.history, directory, counts_restarts())
+                is_next, is_late = allocations.place_of(directory, allocation, self.history)
+                is_next = is_next or is_next_of(self.life, self.history, directory, counts_restarts())
                 if role == batch_history.RUN and not is_new and (is_next or not is_fresh) and self._has_jobs():
                     role = batch_history.SUCCESSOR
                 self.continues = role == batch_history.SUCCESSOR or is_next
                 """Whether this job does what the last run was to do: in its place, or because its job was requeued or
                 submitted together with it. Otherwise its command line says what it does."""
-                self.is_late = role == batch_history.RUN and _is_late(self.life[0], self.history, directory)
+                is_late = is_late or _is_late(self.life[0], self.history, directory)
+                self.is_late = role == batch_history.RUN and is_late
                 """Whether the job was submitted for a batch that is finished, so that it has nothing to do."""
                 if is_fresh and not (self.continues or self.is_late):
                     self._forget(directory)
@@ -99,6 +103,10 @@ class BatchJournal:
         self.segment = int(path.stem)
         if self.is_late:
             return  # it records nothing
+        self._begin(role)
+
+    def _begin(self, role: str) -> None:
+        """Record that this job begins."""
         self._pending.append(segments.frame(segments.Began(role, self.job, time.time())))
         self.history.runs.append(batch_history.Run(self.job, time.time(), role=role))
         if role == batch_history.RUN:
@@ -232,6 +240,16 @@ class BatchJournal:
         self._file.close()
         if self._claim is not None:
             self._claim.release()
+
+
+def process_in_words(job: str) -> str:
+    """This process in words, with the batch system's id of its job if it is in one."""
+    return f"{os.uname().nodename} (pid {os.getpid()}{f', job {job}' if job else ''})"
+
+
+def is_in(job: str, process: str) -> bool:
+    """Whether a process, in words, was in the job with this id."""
+    return process.endswith(f", job {job})")
 
 
 def _unusable(path: Path, error: OSError) -> JournalError:

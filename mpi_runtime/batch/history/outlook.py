@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.history.batch_history import Capacity, History, Planning
-from mpi_runtime.batch.history.graph import DONE, SKIPPED, Graph
+from mpi_runtime.batch.history.graph import DONE, SKIPPED, WAITING, Graph
 from mpi_runtime.batch.history.keys import Keys, Known, by_words
 from mpi_runtime.batch.history.results import shortened
 from mpi_runtime.show.numbers import plural
@@ -93,9 +93,7 @@ class Outlook(msgspec.Struct):
 
 def outlook_of(groups: Sequence[Group], history: History, selection: Selection) -> Outlook:
     """Say what a run of these commands would do. It is assumed that all that run succeed."""
-    history = copy.copy(history)
-    history.new_run()
-    history.note_plan(plan_of(history, groups, selection=selection))
+    history = begun(history, groups, selection)
     found = Outlook()
     keys = Keys(history.ends)
     keys.keeps_done = selection.keeps_done
@@ -120,6 +118,55 @@ def outlook_of(groups: Sequence[Group], history: History, selection: Selection) 
             else:
                 graph.end(name, fate != STAYS_FAILED)
     return found
+
+
+class Left(msgspec.Struct):
+    """What is left of a batch."""
+
+    ready: list[Command] = []
+    """Commands that may start, and were not seen running."""
+    running: list[Command] = []
+    waiting: int = 0
+    """How many others may run when something before them has ended, or a user resumes them."""
+
+
+def left_of(history: History, is_gone: Callable[[str], bool] = lambda process: False) -> Left:
+    """Say what is left of the last run, which is not finished.
+
+    `is_gone`: whether a process, in words, has ended: the commands that it had begun may start again.
+    """
+    gone = {process for process in {*history.began_by.values()} if is_gone(process)}
+    found = Left()
+    keys = Keys(history.ends)
+    keys.keeps_done = history.selection.keeps_done
+    graph = Graph(keys.settle_array)
+    graph.add(history.plan.values())
+    while taken := graph.take_ready():
+        for command in taken:
+            name, known = command.name, keys.find(command)
+            fate, began = fate_of(name, known, history, history.selection), history.began.get(name)
+            if fate == CANCELLED:
+                graph.cancelled(name)
+            elif fate != RUNS:
+                ended = known.ended
+                keys.settle(name, *((ended.key, ended.number) if ended is not None else (known.key, known.after)))
+                graph.end(name, fate != STAYS_FAILED)
+            elif began is not None and began.host and history.began_by.get(name) not in gone:
+                found.running.append(command)
+            elif history.controls.get(name) == "pause":
+                found.waiting += 1
+            else:
+                found.ready.append(command)
+    found.waiting += graph.counts[WAITING]
+    return found
+
+
+def begun(history: History, groups: Sequence[Group], selection: Selection) -> History:
+    """The history as it will be when a run of these commands has begun."""
+    history = copy.copy(history)
+    history.new_run()
+    history.note_plan(plan_of(history, groups, selection=selection))
+    return history
 
 
 def _note_run(

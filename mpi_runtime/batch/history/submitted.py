@@ -47,6 +47,15 @@ def together(directory: str, job: str) -> list[str]:
     return []
 
 
+def forget(directory: str, job: str) -> None:
+    """Forget a job that has ended.
+
+    Raises:
+        OSError: its file cannot be removed.
+    """
+    Path(directory, FOLDER, f"{JOB}{job}").unlink(missing_ok=True)
+
+
 def awaited(directory: str) -> Status | None:
     """Return the status of a job of a batch that has not ended; None: all have ended, or Slurm does not answer."""
     for job in noted(directory):
@@ -67,4 +76,4 @@ def cancel(directory: str) -> None:
     found = noted(directory)
     cancel_waiting(found)
     for job in found:
-        Path(directory, FOLDER, f"{JOB}{job}").unlink(missing_ok=True)
+        forget(directory, job)

@@ -39,11 +39,49 @@ RAN = {"t_run": 1700000000.0, "t_inactive": 1700000060.0, "nodelist": "tuolumne[
 
 
 def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str, command: str, answer: Any) -> jobs.Status:
+    answer_with(tmp_path, monkeypatch, command, answer)
+    return jobs.status(7, system)
+
+
+def answer_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, answer: Any) -> None:
     (tmp_path / "answer").write_text(json.dumps(answer))
     (tmp_path / command).write_text(f"#!/bin/sh\nexec /bin/cat {tmp_path}/answer\n")
     (tmp_path / command).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    return jobs.status(7, system)
+
+
+@pytest.mark.parametrize(
+    ("system", "command", "answer"),
+    [
+        ("pbs", "qstat", {"Jobs": {
+            "6.host": ENDED, "7.host": RUNNING, "8.host": {**QUEUED, "Job_Name": "core"}, "9.host": HELD,
+        }}),
+        ("lsf", "bjobs", {"RECORDS": [
+            {**BJOB, "JOBID": "7", "JOB_NAME": "core", "STAT": "RUN"}, {**BJOB, "JOBID": "6", "JOB_NAME": "core"},
+            {**BJOB, "JOBID": "8", "JOB_NAME": "core", "STAT": "PEND"}, {**BJOB, "JOBID": "9", "STAT": "PEND"},
+        ]}),
+        ("flux", "flux", {"jobs": [
+            {**FLUX, "name": "core", "state": "RUN", "t_run": 1.0}, {**FLUX, "id": 8, "name": "core", "state": "SCHED"},
+        ]}),
+        ("oar", "oarstat", {
+            "6": {"name": "core", "state": "Terminated", "exit_code": 0}, "7": {"name": "core", "state": "Running"},
+            "8": {"name": "core", "state": "Waiting"}, "9": {"name": "other", "state": "Waiting"},
+        }),
+    ],
+)  # fmt: skip
+def test_jobs_of_a_name_that_have_not_ended(
+    system: str, command: str, answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_with(tmp_path, monkeypatch, command, answer)
+    assert jobs.living("core", system) == {"7": "RUNNING", "8": "PENDING"}
+
+
+@pytest.mark.parametrize(
+    ("system", "command"), [("pbs", "qstat"), ("lsf", "bjobs"), ("flux", "flux"), ("oar", "oarstat")]
+)
+def test_there_is_no_job_of_a_name(system: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_with(tmp_path, monkeypatch, command, {"RECORDS": []} if system == "lsf" else {})
+    assert jobs.living("core", system) == {}
 
 
 @pytest.mark.parametrize(
