@@ -273,8 +273,9 @@ class Commands:
     def stop(self, but: Collection[bytes], is_everywhere: bool) -> None:
         """Start no further command, and end those that run, except these calls; `is_everywhere`: in all jobs."""
         self.graph.stop()
-        while self._ready:
-            self.graph.cancelled(self._ready.popleft().name)
+        while (command := self.next_ready()) is not None:
+            if not self.is_given(command.name):  # a successor has those that were offered before it looks at them
+                self.graph.cancelled(command.name)
         while self._held:
             self.graph.cancelled(self._held.popitem()[0])
         self.running.cancel_all(but)

@@ -9,7 +9,7 @@ import mpi_runtime
 from mpi_runtime.batch.elastic.member import Member
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
-from mpi_runtime.batch.history.graph import STARTED
+from mpi_runtime.batch.history.graph import DONE, SKIPPED, STARTED
 from mpi_runtime.batch.history.keys import Keys
 from mpi_runtime.batch.run.commands import Commands, Setting
 from mpi_runtime.batch.run.running import AGAIN_S, LASTS_S, CommandEnded, Place, Running, Started, Trouble
@@ -60,3 +60,15 @@ def test_a_command_that_is_given_back_while_its_job_becomes_the_coordinator_is_o
     assert cancelled == [ref]
     assert returned == [7]
     assert leader.graph.states["late"] == STARTED, "it is skipped only if nobody wants it"
+
+
+def test_a_successor_that_ends_at_once_ends_each_command_once() -> None:
+    """Commands that were offered before are still in its way to the graph: one of them has ended in another job."""
+    journal: Any = SimpleNamespace(history=SimpleNamespace(controls={}, began={}), keys=Keys({}), is_successor=True)
+    leader = Commands(Setting("out", print, journal))
+    leader.graph.add([Group(name, (Command(text="true", name=name),)) for name in ("begun", "offered", "ended", "new")])
+    assert leader.next_ready() is not None
+    leader._given = {"offered": 7}
+    leader.graph.end("ended", True)
+    leader.stop((), is_everywhere=False)
+    assert leader.graph.states == {"begun": STARTED, "offered": SKIPPED, "ended": DONE, "new": SKIPPED}
