@@ -18,17 +18,21 @@ if TYPE_CHECKING:
 
 LINES = 1 << 14
 BATCH_ROWS = 1 << 16
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 1 << 20
 """About the most that is decoded at once: rows of a file may be large, and a row group has many of them."""
+READ_BYTES = 1 << 20
+"""The most of each column that is read at once. Without it pyarrow reads whole row groups, or the whole file."""
 
 
 def parquet_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a file of Parquet, or of some of its row groups."""
     columns, condition, groups = options["columns"], options["filter"], options.get("groups")
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
         chosen = list(groups) if groups else list(range(file.metadata.num_row_groups))  # type: ignore[call-overload]
-        for batch in file.iter_batches(_rows_at_once(file, chosen, columns), row_groups=chosen, columns=columns):
+        rows = _rows_at_once(file, chosen, columns)
+        for batch in file.iter_batches(rows, row_groups=chosen, columns=columns, use_threads=False):
             table = pa.Table.from_batches([batch])
+            del batch
             yield table if condition is None else table.filter(condition)
         if not file.metadata.num_rows:
             yield file.schema_arrow.empty_table() if columns is None else file.read(columns)

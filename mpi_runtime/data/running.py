@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SHARE = 0.4
 """The part of the object stores that a stream may fill with blocks."""
-BLOCKS_OF_BUDGET = 16
-"""A block is at most this part of the budget."""
+BLOCKS_OF_CPU = 16
+"""The budget has room for this number of blocks of each CPU: what tasks need beside it is small then."""
 WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
 PAIR = 2
@@ -67,9 +67,10 @@ class Running:
         total = mpi_runtime.cluster_resources()
         budget = context.execution_options.budget or int(SHARE * total.get("object_store_memory", 1 << 30))
         largest = context.target_max_block_size or budget
-        block_bytes = max(1, min(largest, max(MIB, budget // BLOCKS_OF_BUDGET)))
         cpus = total.get("CPU", 1.0)
-        building = Building(int(cpus) or 1, block_bytes)
+        of_cpus = int(cpus) or 1
+        block_bytes = max(1, min(largest, max(MIB, budget // (BLOCKS_OF_CPU * of_cpus))))
+        building = Building(of_cpus, block_bytes)
         building.add(operator)
         self._errors_max = context.max_errored_blocks
         self._built: list[Built] = building.built
