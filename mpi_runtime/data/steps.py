@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mpi_runtime.core import published
-from mpi_runtime.data import blocks, memory
-from mpi_runtime.data.arrow import pa
+from mpi_runtime.data import blocks
+from mpi_runtime.data.arrow import be_frugal, give_back, pa
 from mpi_runtime.errors.ray import UserCodeException
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Piece:
 def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[object]:
     """Yield each block that the steps make of the inputs, and after it its `Meta`."""
     where = Where(header.key)
-    memory.be_frugal()
+    be_frugal()
     began = time.perf_counter()
     try:
         tables = _tables(header, inputs, where)
@@ -130,7 +130,7 @@ def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[obje
             del block  # while the task rests it keeps no block, and no memory that Arrow would use again
             yield own
             del own
-            memory.give_back()
+            give_back()
             yield Meta(rows, size, time.perf_counter() - began, is_last)
             began = time.perf_counter()
     except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ pytest.importorskip("pyarrow")
 import pyarrow
 from pyarrow import parquet
 
-from mpi_runtime.data import memory, writing
+from mpi_runtime.data import formats, writing
+from mpi_runtime.data.arrow import be_frugal, give_back
 
 MB = 1_000_000
 ROWS, WIDTH = 500, 8192
@@ -79,8 +81,21 @@ def test_memory_is_returned_to_the_system() -> None:
     """And growing buffers are not copied: pyarrow's other pools keep and copy them."""
     before = pyarrow.default_memory_pool()
     try:
-        memory.be_frugal()
+        be_frugal()
         assert pyarrow.default_memory_pool().backend_name == "system"
-        memory.give_back()
+        give_back()
     finally:
         pyarrow.set_memory_pool(before)
+
+
+def test_lines_of_json_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the lengths of lines and the empty ones between them; a list of objects is read whole."""
+    monkeypatch.setattr(formats, "JSON_BYTES", 100)
+    texts = ["a" * size for size in (0, 1, 99, 100, 101, 350, 3, 3)]
+    lines = [json.dumps({"text": text}) for text in texts]
+    whole = json.dumps([{"text": text} for text in texts])
+    for content in ("\n".join(lines), "\n" * 300 + "\n\n".join(lines) + "\n" * 300, whole, "  " * 90 + whole):
+        (tmp_path / "a.json").write_text(content)
+        tables = list(formats.json_rows(str(tmp_path / "a.json"), {"lines": False}))
+        assert [text for table in tables for text in table["text"].to_pylist()] == texts
+        assert len(tables) > 3 or content.strip() == whole
