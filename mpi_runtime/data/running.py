@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import mpi_runtime
 from mpi_runtime.data.context import MIB, DataContext
-from mpi_runtime.data.plan import Building, Built, Operator, Source, has_limit
+from mpi_runtime.data.plan import Building, Built, Operator, Source, has_order
 from mpi_runtime.data.progress import Bar, Stats
 from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Start, Task
 from mpi_runtime.data.steps import BlockError, Chain, Header, Meta, run
@@ -75,7 +75,7 @@ class Running:
         self._errors_max = context.max_errored_blocks
         self._built: list[Built] = building.built
         self._chains = [mpi_runtime.put(chain) for chain in building.chains(self._errors_max != 0)]
-        ordered = ordered or context.execution_options.preserve_order or has_limit(operator)
+        ordered = ordered or context.execution_options.preserve_order or has_order(operator)
         self.stream = Stream([one.stage for one in building.built], budget, cpus, block_bytes, ordered)
         self.stats = Stats(self.stream, time.monotonic())
         if note is not None:
