@@ -1,18 +1,21 @@
 """Streams of rows beside Ray Data: memory, throughput, time to the first batch. `python -m benchmarks.data [SHAPE ...]`
 
-    python -m benchmarks.data [flat parquet images first] [--ray PYTHON] [--seconds 10] [--gigabytes 1] [--store 1000]
+    .venv-data/bin/python -m benchmarks.data --ray PYTHON          (all of it; about 8 minutes on two free CPUs)
+    .venv-data/bin/python -m benchmarks.data flat --seconds 60     (10 runs of a minute with --ray, 5 without)
 
-Run it with an interpreter that has pyarrow and Pillow; `--ray` names one that has `ray[data]` too. Memory is the sum of
-Pss of all processes of a run, so shared memory counts once; it is looked at four times a second. Growth is beyond what
-the processes have when they have started and imported the library.
+Run it with an interpreter that has pyarrow and Pillow; `--ray` names one that has `ray[data]` too. It ends with a table
+in Markdown. Memory is the sum of Pss of all processes of a run, so shared memory counts once; it is looked at four
+times a second. *Growth* is the memory beyond what its processes have when they have started and loaded the libraries;
+of a process that starts later, what the others had then.
 
 - `flat`: a stage of 20 ms behind a fast reader. Is the memory after 5 s (or a third of the time, if that is earlier) at
   most what it was before? With blocks of 1 MB, 1 kB and `--large` MB, in order, and with one block that takes a third
   of the time.
-- `parquet`: files are decoded, wait 20 ms a batch, and are written. The growth beside the store, and beside the blocks
-  that the stream has held.
+- `parquet`: files are decoded, wait 20 ms a batch, and are written. *Data in flight* is the most that the store has
+  held, and one block for each task that may run, as large as the largest that was written.
 - `images`: files of 640 x 480 are resized and labelled by a model of one layer, beside a pool of processes.
 - `first`: the time to the first batch of a first data set and of a second one in a job.
+- `whole`: a sort and a shuffle of four times the store, over disk.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ SAMPLE_S = 0.25
 SETTLES_S = 5.0
 ROWS_LEAST = 10
 MB = 1_000_000
+TASKS_OF_CPU = 2
+"""Tasks of `parquet` have half a CPU each."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """One thread for each process. Runtimes set this themselves; a pool by hand would be several times slower without."""
 FLATS: dict[str, dict[str, Any]] = {
@@ -55,13 +60,14 @@ class Sample(NamedTuple):
     """Memory at a time, in bytes."""
 
     at: float
-    private: int
+    private: dict[int, int]
+    """Of each process, by its id."""
     shared: int
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.private + self.shared
+        return sum(self.private.values()) + self.shared
 
 
 class Ran(NamedTuple):
@@ -79,11 +85,15 @@ class Ran(NamedTuple):
         return [sample for sample in self.samples if begin <= sample.at <= end]
 
     def growth(self) -> int:
-        """The most memory while the data set ran, beyond that before."""
-        began, ended = self.event("begun")["at"], self.event("ended")["at"]
-        ready = self.event("ready")["at"]
-        before = self.between(ready - 1.0, ready) or [self.samples[0]]
-        return max(one.total for one in self.between(began, ended)) - max(one.total for one in before)
+        """The most memory while the data set ran, beyond what its processes needed before."""
+        ready = self.event("ready")
+        before = (self.between(ready["at"] - 1.0, ready["at"]) or self.samples[:1])[-1].private
+        floor = statistics.median(before.get(pid, 0) for pid in ready["workers"])
+        running = self.between(self.event("begun")["at"], self.event("ended")["at"])
+        return max(
+            one.shared + sum(int(max(0, size - before.get(pid, floor))) for pid, size in one.private.items())
+            for one in running
+        )
 
     def seconds(self) -> float:
         """How long the data set ran."""
@@ -92,13 +102,14 @@ class Ran(NamedTuple):
 
 def sampled(top: int) -> Sample:
     """The memory of a process and of all below it."""
-    private = shared = 0
+    private: dict[int, int] = {}
+    shared = 0
     for pid in [top, *descendants(top)]:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
                 name, _, value = line.partition(":")
                 if name in ("Pss_Anon", "Pss_File"):
-                    private += int(value.split()[0]) * 1024
+                    private[pid] = private.get(pid, 0) + int(value.split()[0]) * 1024
                 elif name == "Pss_Shmem":
                     shared += int(value.split()[0]) * 1024
     return Sample(time.monotonic(), private, shared)
@@ -131,6 +142,24 @@ def run(python: str, system: str, shape: str, given: dict[str, Any], limit_s: fl
         return Ran(events, samples)
 
 
+TABLE: dict[str, dict[str, str]] = {}
+"""What was measured, by system."""
+
+
+def note(measure: str, system: str, text: str) -> None:
+    """Keep a line of the table, and show it."""
+    TABLE.setdefault(measure, {})[system] = text
+    print(f"{measure:48} {system:12} {text}", flush=True)
+
+
+def table() -> str:
+    """What was measured, in Markdown."""
+    names = list(dict.fromkeys(system for found in TABLE.values() for system in found))
+    lines = [f"| measure | {' | '.join(names)} |", f"| --- {'| ---: ' * len(names)}|"]
+    lines += [f"| {name} | {' | '.join(found.get(one, '-') for one in names)} |" for name, found in TABLE.items()]
+    return "\n".join(lines)
+
+
 def systems(chosen: argparse.Namespace) -> dict[str, str]:
     """The systems to be measured, each with its interpreter."""
     found = {"mpi_runtime": sys.executable}
@@ -153,11 +182,12 @@ def flat(chosen: argparse.Namespace) -> None:
             middle = began + min(SETTLES_S, chosen.seconds / 3)
             early = max(one.total for one in ran.between(began, middle))
             late = max(one.total for one in ran.between(middle, ended))
-            print(
-                f"flat, {name:26} {system:12} {ran.event('ended')['rows'] / ran.seconds():8.1f} rows/s   "
-                f"growth {ran.growth() / MB:6.0f} MB   most shared {most_shared(ran) / MB:6.0f} MB   "
-                f"most after {middle - began:.0f} s over most before {late / early:.2f}",
-                flush=True,
+            name = name if given["size"] < MB or wanted["size"] else f"blocks of {chosen.large} MB"
+            note(
+                f"20 ms a row for {chosen.seconds:.0f} s, {name}: memory after {middle - began:.0f} s over before; "
+                "growth; rows",
+                system,
+                f"{late / early:.2f}; {ran.growth() / MB:.0f} MB; {ran.event('ended')['rows'] / ran.seconds():.0f}/s",
             )
 
 
@@ -194,15 +224,15 @@ def parquet(chosen: argparse.Namespace) -> None:
             ran = run(python, system, "parquet", given, 600)
             if not is_whole(ran):
                 continue
-            written = sum(pq.read_metadata(path).num_rows for path in (folder / "out").glob("*.parquet"))
-            assert written == files * rows, f"{written} rows of {files * rows} were written"
-            held = ran.event("ended")["held"]
-            print(
-                f"parquet, {files * rows * width * 8 / 1e9:.1f} GB{'':14} {system:12} {ran.seconds():6.1f} s   "
-                f"growth {ran.growth() / MB:6.0f} MB   most shared {most_shared(ran) / MB:6.0f} MB   "
-                f"growth over the store {ran.growth() / (chosen.store * MB):.2f}"
-                + (f", over blocks held {ran.growth() / held:.2f}" if held else ""),
-                flush=True,
+            written = [pq.read_metadata(path).num_rows for path in (folder / "out").glob("*.parquet")]
+            assert sum(written) == files * rows, f"{sum(written)} rows of {files * rows} were written"
+            flying = most_shared(ran) + TASKS_OF_CPU * chosen.cpus * max(written) * width * 8
+            note(
+                f"parquet, {files * rows * width * 8 / 1e9:.1f} GB, store {chosen.store} MB: "
+                "growth over data in flight; growth; in the store; time",
+                system,
+                f"{ran.growth() / flying:.2f}; {ran.growth() / MB:.0f} MB; {most_shared(ran) / MB:.0f} MB; "
+                f"{ran.seconds():.1f} s",
             )
     finally:
         shutil.rmtree(folder)
@@ -228,8 +258,8 @@ def images(chosen: argparse.Namespace) -> None:
                     speeds.setdefault(system, []).append(ran.event("ended")["rows"] / ran.seconds())
         mine = statistics.median(speeds["mpi_runtime"])
         for system, found in speeds.items():
-            print(f"images{'':26} {system:12} {statistics.median(found):8.1f} images/s   "
-                  f"mpi_runtime over this {mine / statistics.median(found):.2f}", flush=True)  # fmt: skip
+            speed = statistics.median(found)
+            note("images, resized and labelled; mpi_runtime over this", system, f"{speed:.0f}/s; {mine / speed:.2f}")
     finally:
         shutil.rmtree(folder)
 
@@ -244,11 +274,23 @@ def first(chosen: argparse.Namespace) -> None:
                 if event["event"] == "ended":
                     found[event["round"]].append(event["seconds"])
         medians = {name: statistics.median(times) for name, times in found.items() if times}
-        print(f"first batch{'':21} {system:12} " + "   ".join(
-            f"{name} data set {seconds:.3f} s" for name, seconds in medians.items()), flush=True)  # fmt: skip
+        for name, seconds in medians.items():
+            note(f"time to the first batch, {name} data set", system, f"{seconds:.3f} s")
 
 
-SHAPES = {"flat": flat, "parquet": parquet, "images": images, "first": first}
+def whole(chosen: argparse.Namespace) -> None:
+    """Rows that do not fit into the store, in another order."""
+    rows = 4 * chosen.spilled * 1000
+    for order in ("sort", "shuffle"):
+        for system, python in systems(chosen).items():
+            given = {"cpus": chosen.cpus, "store": chosen.spilled * MB, "rows": rows, "order": order}
+            ran = run(python, system, "whole", given, 200)
+            if is_whole(ran):
+                note(f"{order} of {rows / 1e6:.1f} GB, store {chosen.spilled} MB: time; growth", system,
+                     f"{ran.seconds():.1f} s; {ran.growth() / MB:.0f} MB")  # fmt: skip
+
+
+SHAPES = {"flat": flat, "parquet": parquet, "images": images, "first": first, "whole": whole}
 
 
 def main() -> None:
@@ -259,6 +301,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each run of `flat` (default 10)")
     parser.add_argument("--gigabytes", type=float, default=2.0, help="of parquet (default 2)")
     parser.add_argument("--store", type=int, default=500, help="MB of shared memory (default 500)")
+    parser.add_argument("--spilled", type=int, default=100, help="MB of shared memory of `whole` (default 100)")
     parser.add_argument("--large", type=int, default=50, help="MB of large blocks (default 50)")
     parser.add_argument("--images", type=int, default=1000, help="(default 1000)")
     parser.add_argument("--rounds", type=int, default=3, help="of `images` and `first` (default 3)")
@@ -267,6 +310,7 @@ def main() -> None:
     chosen = parser.parse_args()
     for shape in chosen.shapes or SHAPES:
         SHAPES[shape](chosen)
+    print(f"\n{time.strftime('%Y-%m-%d')}, {chosen.cpus} CPUs, load {os.getloadavg()[0]:.1f}\n\n{table()}")
 
 
 if __name__ == "__main__":

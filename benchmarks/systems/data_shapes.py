@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -41,16 +42,24 @@ def started(system: str, given: dict[str, Any]) -> Any:
     context.enable_progress_bars = False
     context.execution_options.preserve_order = bool(given.get("ordered"))
 
-    def imported(name: str) -> None:
-        for module in (name, "pyarrow.parquet", "pandas"):
+    def imported(name: str) -> int:
+        """What a task loads, and a bit of work with it, since libraries allocate something of their own then."""
+        for module in (name, "pyarrow.parquet", "pyarrow.compute", "pandas"):
             importlib.import_module(module)
+        pa, pq = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(2):
+                rows = pa.table({"x": pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((4, 1000)))})
+                pq.write_table(rows, f"{folder}/a.parquet")
+                pq.read_table(f"{folder}/a.parquet")
         time.sleep(1.0)
+        return os.getpid()
 
     count = 2 * given["cpus"]  # tasks of half a CPU; actors have processes of their own
     load = runtime.remote(num_cpus=0.5)(imported)
-    runtime.get([load.remote(f"{system}.data") for _ in range(count)])
+    workers = runtime.get([load.remote(f"{system}.data") for _ in range(count)])
     imported(f"{system}.data")  # what this process has counts as before too
-    say("ready")
+    say("ready", workers=sorted(set(workers)))
     return data
 
 
@@ -98,17 +107,33 @@ def parquet(system: str, given: dict[str, Any]) -> None:
     ds = ds.map_batches(Slow, batch_size=given["batch"], concurrency=1, num_cpus=0.5)
     say("begun")
     ds.write_parquet(given["output"])
-    say("ended", held=most_held(ds) if system == "mpi_runtime" else 0)
-
-
-def most_held(ds: Any) -> int:
-    """The most bytes of blocks that stages have held, each at its own worst moment."""
-    return sum(stage.peak for stage in ds._stats.stream.stages)
+    say("ended")
 
 
 def decode(batch: dict[str, Any]) -> dict[str, Any]:
     """Another array of the same size."""
     return {"id": batch["id"], "x": batch["x"] * 0.5}
+
+
+def whole(system: str, given: dict[str, Any]) -> None:
+    """All rows in another order: more bytes than the store has."""
+    data, width = started(system, given), 1000
+
+    def make(batch: dict[str, Any]) -> dict[str, Any]:
+        mixed = batch["id"] * 1_000_003 % given["rows"]
+        return {"id": mixed, "x": np.repeat(mixed[:, None], width // 8, axis=1)}
+
+    ds = data.range(given["rows"], override_num_blocks=64).map_batches(make)
+    say("begun")
+    ds = ds.sort("id") if given["order"] == "sort" else ds.random_shuffle(seed=1)
+    rows = total = 0
+    for batch in ds.iter_batches(batch_size=None):
+        if given["order"] == "sort":
+            assert (batch["id"] == np.arange(rows, rows + len(batch["id"]))).all(), "not in order"
+        rows += len(batch["id"])
+        total += int(batch["id"].sum())
+    assert (rows, total) == (given["rows"], given["rows"] * (given["rows"] - 1) // 2), "rows were lost"
+    say("ended", rows=rows)
 
 
 class Model:
@@ -182,7 +207,7 @@ def first(system: str, given: dict[str, Any]) -> None:
         batches.close()  # type: ignore[attr-defined]
 
 
-SHAPES = {"flat": flat, "parquet": parquet, "images": images, "first": first}
+SHAPES = {"flat": flat, "parquet": parquet, "images": images, "first": first, "whole": whole}
 
 if __name__ == "__main__":
     SHAPES[sys.argv[2]](sys.argv[1], json.loads(sys.argv[3]))

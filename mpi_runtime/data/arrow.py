@@ -1,10 +1,19 @@
-"""pyarrow and pandas, loaded when something of them is used: the names of `mpi_runtime.data` exist without them."""
+"""pyarrow and pandas, loaded when something of them is used: the names of `mpi_runtime.data` exist without them.
+
+Tasks have pyarrow allocate from the system. Its own pools keep freed memory for a while, each process its own, and they
+copy a buffer that grows, so that the largest ones exist twice. The system moves the pages of such a buffer.
+"""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from mpi_runtime.errors import optional
+
+PART = 0.02
+"""The most of its time that a process uses to return memory: a heap with many holes takes long."""
+_not_before_s = 0.0
 
 
 class _Lazy:
@@ -37,3 +46,17 @@ else:
     pd = _Lazy("pandas")
 
 __all__ = ["pa", "pa_csv", "pa_fs", "pa_json", "pc", "pd", "pq"]
+
+
+def be_frugal() -> None:
+    """Have pyarrow allocate from the system in this process."""
+    pa.set_memory_pool(pa.system_memory_pool())
+
+
+def give_back() -> None:
+    """Return free memory to the system, unless this was done a short while ago."""
+    global _not_before_s
+    began_s = time.perf_counter()
+    if began_s >= _not_before_s:
+        pa.default_memory_pool().release_unused()
+        _not_before_s = began_s + (time.perf_counter() - began_s) / PART

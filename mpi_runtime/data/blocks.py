@@ -168,10 +168,18 @@ def compact(block: pyarrow.Table) -> pyarrow.Table:
     return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
+def cut(table: pyarrow.Table, most: int) -> Iterator[pyarrow.Table]:
+    """Yield parts of about `most` bytes."""
+    parts = max(1, min(-(-table.nbytes // most), table.num_rows))
+    size = max(1, -(-table.num_rows // parts))
+    for start in range(0, table.num_rows, size):
+        yield table.slice(start, size)
+
+
 def rebatched(blocks: Iterable[pyarrow.Table], size: int | None, drop_last: bool = False) -> Iterator[pyarrow.Table]:
     """Yield blocks of `size` rows, the last one with the rest; None: the blocks as they are."""
     if size is None:
-        yield from (block for block in blocks if block.num_rows)
+        yield from filter(len, blocks)
         return
     waiting: list[pyarrow.Table] = []
     rows = 0

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import cloudpickle
 import numpy
 
+from mpi_runtime.data.arrow import pc
+
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
@@ -97,6 +99,8 @@ def to_numpy(column: pa.ChunkedArray, zero_copy: bool = False) -> numpy.ndarray:
     if isinstance(kind, ObjectType):
         return _in_array(to_values(column))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        if _is_plain(column):
+            return _of_lists(column, zero_copy)
         values = column.to_pylist()
         if None in values:
             return _in_array(values)
@@ -104,6 +108,29 @@ def to_numpy(column: pa.ChunkedArray, zero_copy: bool = False) -> numpy.ndarray:
     if column.num_chunks == 1 and zero_copy:
         return numpy.asarray(column.chunk(0).to_numpy(zero_copy_only=False))
     return numpy.asarray(column.to_numpy())
+
+
+def _is_plain(column: pa.ChunkedArray) -> bool:
+    """Whether its lists hold nothing but numbers, none of which is missing."""
+    kind = column.type.value_type
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return is_number and not column.null_count and not any(chunk.flatten().null_count for chunk in column.chunks)
+
+
+def _of_lists(column: pa.ChunkedArray, zero_copy: bool) -> numpy.ndarray:
+    """An array with one more axis if all lists are of one length, else an array of arrays."""
+    chunks = [chunk for chunk in column.chunks if len(chunk)]
+    lengths = [pc.list_value_length(chunk).to_numpy() for chunk in chunks]
+    flat = [chunk.flatten().to_numpy() for chunk in chunks]
+    widths = {int(width) for each in lengths for width in numpy.unique(each)}
+    if len(widths) == 1:
+        parts = [values.reshape(len(each), *widths) for values, each in zip(flat, lengths, strict=True)]
+        return parts[0] if len(parts) == 1 else numpy.concatenate(parts)
+    rows: list[object] = []
+    for values, each in zip(flat, lengths, strict=True):
+        own = values if zero_copy else values.copy()  # those of Arrow are read-only
+        rows.extend(numpy.split(own, numpy.cumsum(each)[:-1]))
+    return _in_array(rows)
 
 
 def _stacked(arrays: list[numpy.ndarray]) -> numpy.ndarray:

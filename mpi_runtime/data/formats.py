@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy
 
@@ -17,18 +17,23 @@ if TYPE_CHECKING:
     import pyarrow
 
 LINES = 1 << 14
+JSON_BYTES = ARRAY_BYTES = 4 << 20
 BATCH_ROWS = 1 << 16
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 1 << 20
 """About the most that is decoded at once: rows of a file may be large, and a row group has many of them."""
+READ_BYTES = 1 << 20
+"""The most of each column that is read at once. Without it pyarrow reads whole row groups, or the whole file."""
 
 
 def parquet_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a file of Parquet, or of some of its row groups."""
     columns, condition, groups = options["columns"], options["filter"], options.get("groups")
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
         chosen = list(groups) if groups else list(range(file.metadata.num_row_groups))  # type: ignore[call-overload]
-        for batch in file.iter_batches(_rows_at_once(file, chosen, columns), row_groups=chosen, columns=columns):
+        rows = _rows_at_once(file, chosen, columns)
+        for batch in file.iter_batches(rows, row_groups=chosen, columns=columns, use_threads=False):
             table = pa.Table.from_batches([batch])
+            del batch
             yield table if condition is None else table.filter(condition)
         if not file.metadata.num_rows:
             yield file.schema_arrow.empty_table() if columns is None else file.read(columns)
@@ -60,11 +65,29 @@ def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table
 def json_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Objects of a file of JSON."""
     with pa.input_stream(path, compression="detect") as file:
-        data = file.read()
-    if not data.lstrip().startswith(b"[") or options["lines"]:
-        yield pa_json.read_json(io.BytesIO(data))
-        return
-    yield blocks.of_items(json.loads(data))
+        head = b""
+        while not head.strip() and (part := file.read(JSON_BYTES)):
+            head = part
+        if head.lstrip().startswith(b"[") and not options["lines"]:
+            yield blocks.of_items(json.loads(head + file.read()))
+            return
+        for lines in _whole_lines(head, file):
+            read_options = pa_json.ReadOptions(use_threads=False, block_size=max(1, len(lines)))
+            yield pa_json.read_json(io.BytesIO(lines), read_options)
+
+
+def _whole_lines(head: bytes, file: IO[bytes]) -> Iterator[bytes]:
+    """Some lines at a time, of a file of which `head` was read. An empty file has one empty part."""
+    waiting, is_first = head, True
+    while part := file.read(JSON_BYTES):
+        lines, newline, rest = part.rpartition(b"\n")
+        if newline and (waiting + lines).strip():
+            yield waiting + lines
+            waiting, is_first = rest, False
+        else:
+            waiting += part
+    if is_first or waiting.strip():
+        yield waiting
 
 
 def text_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
@@ -93,7 +116,7 @@ def numpy_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tab
     array = numpy.load(
         path, mmap_mode=None if options["allow_pickle"] else "r", allow_pickle=bool(options["allow_pickle"])
     )
-    rows = max(1, (64 << 20) // max(1, array[:1].nbytes))
+    rows = max(1, ARRAY_BYTES // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
         yield blocks.of_batch({blocks.DATA: numpy.asarray(array[start : start + rows])}, "read_numpy")
 

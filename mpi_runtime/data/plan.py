@@ -98,6 +98,8 @@ class Exchanged(Struct, frozen=True, eq=False):
     is_stored: bool = False
 
 
+SORTED = ("sort", "groupby")
+"""Names of operators whose rows are in the order of their keys."""
 Operator = Source | Mapped | Limited | Joined | Divided | Exchanged
 
 
@@ -204,17 +206,18 @@ def identity(operator: Operator) -> tuple[object, ...]:
             return (tuple(identity(parent) for parent in parents), name, _fixed(arguments))
 
 
-def has_limit(operator: Operator) -> bool:
-    """Whether rows are left out by their place, so that their order matters."""
+def has_order(operator: Operator) -> bool:
+    """Whether rows were sorted, or are left out by their place, so that their order matters."""
     match operator:
         case Source():
             return False
         case Limited():
             return True
         case Joined(parents) | Exchanged(parents):
-            return any(map(has_limit, parents))
+            is_sorted = isinstance(operator, Exchanged) and operator.name in SORTED
+            return is_sorted or any(map(has_order, parents))
         case _:
-            return has_limit(operator.parent)
+            return has_order(operator.parent)
 
 
 def sources(operator: Operator) -> list[Source]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import mpi_runtime
 from mpi_runtime.data.context import MIB, DataContext
-from mpi_runtime.data.plan import Building, Built, Operator, Source, has_limit
+from mpi_runtime.data.plan import Building, Built, Operator, Source, has_order
 from mpi_runtime.data.progress import Bar, Stats
 from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Start, Task
 from mpi_runtime.data.steps import BlockError, Chain, Header, Meta, run
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SHARE = 0.4
 """The part of the object stores that a stream may fill with blocks."""
-BLOCKS_OF_BUDGET = 16
-"""A block is at most this part of the budget."""
+BLOCKS_OF_CPU = 16
+"""The budget has room for this number of blocks of each CPU: what tasks need beside it is small then."""
 WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
 PAIR = 2
@@ -67,14 +67,15 @@ class Running:
         total = mpi_runtime.cluster_resources()
         budget = context.execution_options.budget or int(SHARE * total.get("object_store_memory", 1 << 30))
         largest = context.target_max_block_size or budget
-        block_bytes = max(1, min(largest, max(MIB, budget // BLOCKS_OF_BUDGET)))
         cpus = total.get("CPU", 1.0)
-        building = Building(int(cpus) or 1, block_bytes)
+        of_cpus = int(cpus) or 1
+        block_bytes = max(1, min(largest, max(MIB, budget // (BLOCKS_OF_CPU * of_cpus))))
+        building = Building(of_cpus, block_bytes)
         building.add(operator)
         self._errors_max = context.max_errored_blocks
         self._built: list[Built] = building.built
         self._chains = [mpi_runtime.put(chain) for chain in building.chains(self._errors_max != 0)]
-        ordered = ordered or context.execution_options.preserve_order or has_limit(operator)
+        ordered = ordered or context.execution_options.preserve_order or has_order(operator)
         self.stream = Stream([one.stage for one in building.built], budget, cpus, block_bytes, ordered)
         self.stats = Stats(self.stream, time.monotonic())
         if note is not None:

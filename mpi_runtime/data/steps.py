@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
-from mpi_runtime.data.arrow import pa
+from mpi_runtime.data.arrow import be_frugal, give_back, pa
 from mpi_runtime.errors.ray import UserCodeException
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class Piece:
 def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[object]:
     """Yield each block that the steps make of the inputs, and after it its `Meta`."""
     where = Where(header.key)
+    be_frugal()
     began = time.perf_counter()
     try:
         tables = _tables(header, inputs, where)
@@ -128,7 +130,7 @@ def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[obje
             del block  # while the task rests it keeps no block, and no memory that Arrow would use again
             yield own
             del own
-            pa.default_memory_pool().release_unused()
+            give_back()
             yield Meta(rows, size, time.perf_counter() - began, is_last)
             began = time.perf_counter()
     except Exception as error:
@@ -165,7 +167,9 @@ def _apply(step: Step, tables: Tables, where: Where, block_bytes: int) -> Tables
 def _of_tables(step: Step, tables: Tables, where: Where) -> Tables:
     for table in tables:
         where.step = step.name
-        yield step.function(table, *step.args, **step.kwargs)
+        made = [step.function(table, *step.args, **step.kwargs)]
+        del table
+        yield made.pop()
         where.step = ""
 
 
@@ -180,12 +184,15 @@ def _written(step: Step, tables: Tables, where: Where, block_bytes: int) -> Tabl
 def _batches(step: Step, tables: Tables, where: Where) -> Tables:
     begin = 0
     for table in blocks.rebatched(tables, step.batch_size):
-        where.step, where.rows = step.name, f"rows {begin} to {begin + table.num_rows - 1}"
-        batch = blocks.to_batch(table, step.batch_format, step.zero_copy)
-        made = step.function(batch, *step.args, **step.kwargs)
-        for one in made if isinstance(made, Iterator) else (made,):
-            yield blocks.of_batch(one, step.name)
-        begin += table.num_rows
+        end = begin + table.num_rows
+        where.step, where.rows = step.name, f"rows {begin} to {end - 1}"
+        made = [step.function(blocks.to_batch(table, step.batch_format, step.zero_copy), *step.args, **step.kwargs)]
+        del table  # as all names here, while others work with what was made
+        if isinstance(made[0], Iterator):
+            yield from map(partial(blocks.of_batch, maker=step.name), made.pop())  # type: ignore[call-overload]
+        else:
+            yield blocks.of_batch(made.pop(), step.name)
+        begin = end
         where.step = where.rows = ""
 
 
@@ -239,13 +246,14 @@ def _shaped(tables: Tables, most: int) -> Iterator[tuple[pyarrow.Table, bool]]:
         if not table.num_rows:
             waiting = waiting or [table]
             continue
-        for part in _cut(table, most):
+        for part in blocks.cut(table, most):
             if amount and amount + part.nbytes > most:
                 amount, count = 0, count + 1
                 yield _taken(waiting), False
             waiting.append(part)
             amount += part.nbytes
     if waiting and (amount or not count):  # without any row it has the columns alone
+        table = part = None
         yield _taken(waiting), True
 
 
@@ -258,10 +266,3 @@ def _taken(parts: list[pyarrow.Table]) -> pyarrow.Table:
     made = blocks.joined(parts)
     parts.clear()
     return made
-
-
-def _cut(table: pyarrow.Table, most: int) -> Iterator[pyarrow.Table]:
-    parts = max(1, min(-(-table.nbytes // most), table.num_rows))
-    size = -(-table.num_rows // parts)
-    for start in range(0, table.num_rows, size):
-        yield table.slice(start, size)

@@ -14,6 +14,9 @@ continues, whatever the budget says. So a block may be larger than the budget, a
 
 Order: with `ordered` the blocks of a stage move on in the order of its tasks, and the nearest task is the one with the
 next block in this order.
+
+Blocks that are as large as the budget are read by one task of a stage at a time, since those that tasks read cannot be
+spilled.
 """
 
 from __future__ import annotations
@@ -191,11 +194,20 @@ class Stream:
         self._orders.append(Start(task))
 
     def _can_start(self, stage: Stage) -> bool:
-        if stage.limit is not None or stage.is_stopped or self._queue(stage) is None:
+        if stage.limit is not None or stage.is_stopped or (queue := self._queue(stage)) is None:
+            return False
+        if not self._fits(stage, queue[0]):
             return False
         if stage.pool:
             return any(len(calls) < CALLS_OF_ACTOR for calls in stage.actors.values())
         return sum(not task.is_done for task in stage.tasks) < stage.tasks_max
+
+    def _fits(self, stage: Stage, block: Block) -> bool:
+        """Whether a task more may have its blocks in memory: blocks that tasks read cannot be spilled."""
+        if block.stage == SOURCE:
+            return True
+        read = sum(each.bytes for task in stage.tasks if not task.is_done for each in task.inputs)
+        return not read or read + block.bytes + self._estimate(stage) <= self._budget
 
     def _queue(self, stage: Stage) -> deque[Block] | None:
         """The queue from which the next task takes its blocks; None: there are not enough."""

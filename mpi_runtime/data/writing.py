@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     Save = Callable[[pyarrow.Table, str, Mapping[str, object]], None]
 
 
+CHUNK_BYTES = 1 << 20
+FLOATS = ("FLOAT", "DOUBLE")
 MISSING = "__HIVE_DEFAULT_PARTITION__"
 """In the name of a directory, a value that is missing."""
 
@@ -51,8 +53,22 @@ class SaveMode:
 
 
 def parquet(table: pyarrow.Table, path: str, options: Mapping[str, object]) -> None:
-    """Write a file of Parquet."""
-    pq.write_table(table, path, **options)
+    """Write a file of Parquet.
+
+    pyarrow keeps beside the rows what it prepares of each chunk, and columns with a dictionary until they are whole. So
+    chunks are small, and numbers of arrays, which seldom repeat, have no dictionary.
+    """
+    chosen = options if "use_dictionary" in options else {"use_dictionary": _repeating(table), **options}
+    pq.write_table(blocks.joined(list(blocks.cut(table, CHUNK_BYTES))), path, **chosen)
+
+
+def _repeating(table: pyarrow.Table) -> list[str]:
+    """The columns of a file that are not floating-point numbers of arrays, by their paths in it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.slice(0, 0), sink)
+    with pq.ParquetFile(pa.BufferReader(sink.getvalue())) as empty:
+        columns = map(empty.schema.column, range(len(empty.schema)))
+        return [one.path for one in columns if not (one.max_repetition_level and one.physical_type in FLOATS)]
 
 
 def csv(table: pyarrow.Table, path: str, options: Mapping[str, object]) -> None:

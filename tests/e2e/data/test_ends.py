@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,51 @@ def test_three_ranks_whose_executors_are_killed(tmp_path: Path) -> None:
     assert "ranks [0, 1, 2]" in ended.stdout
     assert killed
     check(tmp_path)
+
+
+FILLS = """
+import sys
+import numpy
+import mpi_runtime
+from mpi_runtime import data
+
+def widened(batch):
+    random = numpy.random.default_rng(int(batch["id"][0]))
+    return {"id": batch["id"], "x": random.integers(0, 255, (len(batch["id"]), 100_000), numpy.uint8)}
+
+with mpi_runtime.init(num_cpus=2):
+    data.range(60, override_num_blocks=12).map_batches(widened).write_parquet(sys.argv[1])
+"""
+"""Writes 12 files, 6 MB in all."""
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 3 MB."""
+    mounted = tmp_path / "disk"
+    mounted.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", mounted], check=False, capture_output=True
+    )
+    if mount.returncode:
+        pytest.skip(f"no disk can be mounted here: {mount.stderr.decode().strip()}")
+    yield mounted
+    subprocess.run(["umount", mounted], check=True)
+
+
+def test_a_disk_that_is_full(disk: Path) -> None:
+    """The error says so, no part of a file stays, and a run with more room writes each row once."""
+    with start_program(FILLS, str(disk)) as first:
+        failed = first.finish()
+    assert failed.returncode == 1
+    assert "No space left on device" in failed.stderr
+    assert "write_parquet has failed" in failed.stderr
+    kept = [path for path in disk.iterdir() if path.suffix == ".parquet"]
+    for path in kept:
+        assert parquet.read_table(path).num_rows
+    assert set(disk.iterdir()) == set(kept)
+    subprocess.run(["mount", "-o", "remount,size=30m", disk], check=True)
+    with start_program(FILLS, str(disk)) as second:
+        second.finish().expect()
+    rows = [row for path in disk.iterdir() for row in parquet.read_table(path)["id"].to_pylist()]
+    assert sorted(rows) == list(range(60))

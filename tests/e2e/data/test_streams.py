@@ -234,3 +234,20 @@ def test_two_readers_of_one_part_are_refused() -> None:
 def test_nothing_is_left_after_all_of_this(at_rest: Callable[[], None]) -> None:
     at_rest()
     assert statistics()["actors"] == 0
+
+
+@pytest.mark.parametrize("order", ["sort", "groupby"])
+def test_batches_of_sorted_rows_are_in_order(order: str) -> None:
+    """Also if the first block takes the longest."""
+
+    def slow(batch: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
+        if 0 in batch["id"]:
+            time.sleep(1.0)
+        return batch
+
+    ds = data.range(400, override_num_blocks=8)
+    ordered = ds.sort("id") if order == "sort" else ds.groupby("id").count()
+    batches = ordered.map_batches(slow).iter_batches(batch_size=None, batch_format="pyarrow")
+    found = [batch["id"].to_pylist() for batch in batches]  # type: ignore[index]
+    assert len(found) > 1
+    assert [one for batch in found for one in batch] == list(range(400))

@@ -234,6 +234,20 @@ def test_a_block_that_is_larger_than_the_budget_goes_through() -> None:
     assert [block.key[0] for block in world.seen] == sorted(block.key[0] for block in world.seen)
 
 
+def test_large_blocks_are_not_sent_to_actors_ahead() -> None:
+    """An actor has its next call at once, unless the store could not keep the blocks of both and what it makes."""
+    for size, calls in ((BLOCK, 4), (BUDGET // 2, 1)):
+        blocks = deque(Block(i, 1, 10, key=(0, i)) for i in range(4))
+        stages = [Stage("read", queues=[blocks]), Stage("model", (0,), pool=(2, 2))]
+        stream = Stream(stages, BUDGET, 8, BLOCK, False)
+        readers = [order.task for order in stream.decide() if isinstance(order, Start)]
+        for task in readers:
+            stream.made(task, Block(task.key, 1, size))
+            stream.ended(task)
+        stream.decide()
+        assert sum(map(len, stages[1].actors.values())) == calls
+
+
 def test_actors_grow_with_the_work_and_shrink_without() -> None:
     blocks = deque(Block(i, 1, 1, key=(i,)) for i in range(100))
     stages = [Stage("read", queues=[blocks]), Stage("model", (0,), cpus=0, pool=(1, 4))]
