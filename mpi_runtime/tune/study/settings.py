@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -152,8 +151,8 @@ class RunConfig:
             raise ValueError(f'on_walltime must be "requeue" or None, not {self.on_walltime!r}')
         if self.on_walltime and not self.name:
             raise ValueError('on_walltime="requeue" needs a name, by which the requeued job finds its experiment')
-        if isinstance(self.storage_path, os.PathLike):
-            object.__setattr__(self, "storage_path", os.fspath(self.storage_path))
+        if hasattr(self.storage_path, "__fspath__"):  # as text, as in Ray
+            object.__setattr__(self, "storage_path", self.storage_path.__fspath__())
         if "://" in str(self.storage_path):
             raise ValueError(
                 f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "
