@@ -149,6 +149,14 @@ def get_worker(id: str, address: str | None = None, timeout: float | None = None
     return next(iter(list_workers(address, [("worker_id", "=", id)])), None)
 
 
+@_finding
+def get_task(id: str) -> Entry | list[Entry] | None:
+    """Find a call by its id; None if it is unknown. Of one that has run several times all attempts are listed."""
+    one = state.get_task(id)
+    found = [] if one is None else list(state.list_tasks([("task_id", "=", one.task_id)]))
+    return found if len(found) > 1 else one
+
+
 list_actors = _listing(state.list_actors)
 list_nodes = _listing(state.list_nodes)
 list_objects = _listing(state.list_objects)
@@ -157,7 +165,6 @@ list_tasks = _listing(state.list_tasks)
 list_workers = _listing(state.list_workers)
 get_actor = _finding(state.get_actor)
 get_node = _finding(state.get_node)
-get_task = _finding(state.get_task)
 memory_summary = state.memory_summary
 
 __all__ = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mpi_runtime.train.worker import Loop, WorkerRun, keep_return_value, takes_config
-from mpi_runtime.tune import Result, RunConfig
+from mpi_runtime.tune import Checkpoint, Result, RunConfig
 from mpi_runtime.tune.extend import (
     DEFAULT_FOLDER,
     GangRequest,
@@ -43,6 +43,12 @@ class LocalRun(WorkerRun):
         self.reports.append((metrics, saved))
         return True
 
+    @property
+    def kept(self) -> list[tuple[Checkpoint, Report]]:
+        """The checkpoints until now, each with its report."""
+        place = self.start.directory
+        return [(saved.opened(place), report) for report, saved in self.reports if saved is not None]
+
     def exchange(self, part: bytes) -> list[bytes]:
         """There are no others."""
         return [part]
@@ -67,6 +73,6 @@ def run_here(loop: Loop, datasets: Mapping[str, Any], run: RunConfig) -> Result:
         )
     finally:
         enter_trial(before)
-    kept = [(saved.opened(directory), report) for report, saved in here.reports if saved is not None]
+    kept = here.kept
     last, checkpoint = here.reports[-1][0] if here.reports else {}, kept[-1][0] if kept else None
     return Result(last, checkpoint, None, directory, kept, name, dict(loop.config), status=Trial.TERMINATED)

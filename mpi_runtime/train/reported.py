@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from mpi_runtime.core import published
+from mpi_runtime.train.local import LocalRun
 from mpi_runtime.train.worker import worker_run
 from mpi_runtime.tune import Checkpoint, Result
 from mpi_runtime.tune.extend import Report, Watched, advised
@@ -71,6 +72,8 @@ def get_all_reported_checkpoints(
         RuntimeError: this is not a worker of a trainer.
     """
     run = worker_run("get_all_reported_checkpoints()")
+    if isinstance(run, LocalRun):
+        return [ReportedCheckpoint(*one) for one in run.kept]
     directory, trial_id = Path(run.start.experiment), run.start.trial_id
     until_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     while time.monotonic() < until_s:

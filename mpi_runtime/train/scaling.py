@@ -54,6 +54,8 @@ class ScalingConfig:
                 f"num_workers={self.num_workers!r}: the numbers must be 1 to {BUNDLES_MAX}, the least before the most; "
                 "with 0 alone the function runs in the process of the program"
             )
+        if self.elastic_resize_monitor_interval_s < 0:
+            raise ValueError(f"elastic_resize_monitor_interval_s={self.elastic_resize_monitor_interval_s} is negative")
         check_bool("use_gpu", self.use_gpu)
         given = self.resources_per_worker
         if not isinstance(given, Mapping | None):

@@ -21,7 +21,7 @@ from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.validation import Validating, ValidationConfig
 from mpi_runtime.train.worker import Loop, takes_config
 from mpi_runtime.tune import Result, RunConfig, Tuner
-from mpi_runtime.tune.extend import DEFAULT_FOLDER, PREPARED, Prepared, Trial, advised
+from mpi_runtime.tune.extend import DEFAULT_FOLDER, PREPARED, Prepared, Trial, WrongKindError, advised
 
 
 class _Training(Tuner):
@@ -87,9 +87,9 @@ class DataParallelTrainer:
         if not isinstance(train_loop_config, Mapping | None):
             raise TypeError(f"train_loop_config must be a dictionary, not {train_loop_config!r}")
         if not isinstance(scaling_config, ScalingConfig | None):
-            raise TypeError(f"scaling_config must be a ScalingConfig, not {scaling_config!r}")
+            raise WrongKindError(f"scaling_config must be a ScalingConfig, not {scaling_config!r}")
         if not isinstance(run_config, RunConfig | None):
-            raise TypeError(f"run_config must be a RunConfig, not {run_config!r}")
+            raise WrongKindError(f"run_config must be a RunConfig, not {run_config!r}")
         if not isinstance(datasets, Mapping | None):
             raise TypeError(f"datasets must be a dictionary of data by name, not {datasets!r}")
         if not isinstance(dataset_config, DataConfig | None):

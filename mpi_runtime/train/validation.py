@@ -42,7 +42,7 @@ class ValidationConfig:
 
     fn: Callable[..., Mapping[str, object]]
     """Takes a checkpoint, and returns metrics. They join those of the report, and count for `CheckpointConfig`."""
-    task_config: ValidationTaskConfig | None = None
+    task_config: ValidationTaskConfig | None = field(default_factory=ValidationTaskConfig)
     """What a report with `validation=True` asks for; one with a `ValidationTaskConfig` adds to its arguments."""
     ray_remote_kwargs: Mapping[str, Any] | None = None
     """Options of the task that runs it, such as `{"num_gpus": 1}`."""

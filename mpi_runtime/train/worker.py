@@ -174,12 +174,16 @@ class Loop:
 
 
 def takes_config(function: Callable[..., object]) -> bool:
-    """Whether the function of a trainer takes its configuration. TypeError: it needs more."""
+    """Whether the function of a trainer takes its configuration: a parameter without a default, as in Ray.
+
+    So functions in a loop may bind its variables by defaults. TypeError: it needs more.
+    """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return True
-    for count in (1, 0):
+    is_open = any(one.kind is one.VAR_POSITIONAL for one in signature.parameters.values())
+    for count in (1, 0) if is_open else (0, 1):
         with contextlib.suppress(TypeError):
             signature.bind(*[{}] * count)
             return bool(count)

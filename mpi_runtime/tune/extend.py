@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    ".unsupported": "advised",
+    ".unsupported": "WrongKindError advised",
     ".experiment.tuner": "DEFAULT_FOLDER",
     ".experiment.journal_view": "Watched",
     ".experiment.results": "error_of",
@@ -38,6 +38,7 @@ __all__ = [
     "TrialRun",
     "TrialStart",
     "Watched",
+    "WrongKindError",
     "advised",
     "check_checkpoint",
     "enter_trial",
@@ -73,6 +74,6 @@ if TYPE_CHECKING:
     )
     from mpi_runtime.tune.trials.runner import seed
     from mpi_runtime.tune.trials.trainable import PREPARED, Prepared
-    from mpi_runtime.tune.unsupported import advised
+    from mpi_runtime.tune.unsupported import WrongKindError, advised
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -101,6 +101,8 @@ class Trial:
     """Whether the experiment has ended it, and not its own code."""
     local_path: str = ""
     """The directory of its files."""
+    name: str = ""
+    """The name that `trial_name_creator` has made; empty: it has none, or has not started."""
     beside: object = None
     """What came with its last report for the callbacks of a trainer."""
 
@@ -111,7 +113,7 @@ class Trial:
         self.status = status
 
     def __str__(self) -> str:
-        return self.trial_id
+        return self.name or self.trial_id
 
     @property
     def progress(self) -> Progress:

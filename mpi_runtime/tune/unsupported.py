@@ -9,6 +9,15 @@ from typing import TypeVar
 
 T = TypeVar("T", bound=Callable[..., object])
 
+
+class AbsentArgumentError(TypeError, DeprecationWarning):
+    """An argument of Ray is not here. Those that Ray Train has dropped raise DeprecationWarning there."""
+
+
+class WrongKindError(TypeError, ValueError):
+    """A setting is an object of another class. Ray raises ValueError."""
+
+
 _CHECKPOINTS = "pass CheckpointConfig"
 _PATHS = "paths are those of a file system that all hosts share: set RunConfig(storage_path=...)"
 _RESUME = "continue an experiment with Tuner.restore(path, resume_errored=..., restart_errored=...)"
@@ -95,7 +104,7 @@ def advised(target: T) -> T:
     def checked(*args: object, **named: object) -> object:
         for name in [one for one in named if one not in known and one in ADVICE]:
             if named.pop(name) is not None:
-                raise TypeError(f"Ray's argument {name} of {target.__name__} is not here: {ADVICE[name]}")
+                raise AbsentArgumentError(f"Ray's argument {name} of {target.__name__} is not here: {ADVICE[name]}")
         return call(*args, **named)
 
     if not isinstance(target, type):

@@ -147,8 +147,10 @@ class Metric:
     def _problem(self) -> str:
         """Why the metric cannot be exported under its name; empty: it can."""
         name = self._name
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"name must be a string that is not empty, not {name!r}")
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a string, not {name!r}")
+        if not name:
+            raise ValueError("name must not be empty")
         if _NAME.fullmatch(name) and not name.startswith(_RESERVED):
             return ""
         proposed = re.sub("[^A-Za-z0-9_:]", "_", name.removeprefix(_RESERVED))
@@ -186,13 +188,17 @@ class Metric:
             ValueError: a tag is not in `tag_keys`, or too long.
             TypeError: the value of a tag is not a string.
         """
+        if unknown := [key for key in default_tags if key not in self._keys]:
+            raise ValueError(f"{self._name} has no tag {unknown[0]!r}; tag_keys are {self._keys}")
         self._check(default_tags)
         self._defaults = dict(default_tags)
 
     def _check(self, tags: Mapping[str, str]) -> None:
         for key, value in tags.items():
-            if key not in self._keys:
-                raise ValueError(f"{self._name} has no tag {key!r}; tag_keys are {self._keys}")
+            if key not in self._keys:  # as in Ray, which takes them; and a metric must not end what it measures
+                warnings.warn(
+                    f"{self._name} has no tag {key!r}, so it is ignored: tag_keys are {self._keys}", stacklevel=4
+                )
             if not isinstance(value, str):
                 raise TypeError(f"the value of tag {key!r} must be a string, not {value!r}")
             if len(value) > TAG_CHARACTERS_MAX:
@@ -232,7 +238,7 @@ class Counter(_OfOneNumber):
         """Add to the counter.
 
         Raises:
-            ValueError: `value` is not above 0, or a tag is unknown or missing.
+            ValueError: `value` is not above 0, or a tag is missing.
         """
         if not (number := _number(value)) > 0:
             raise ValueError(f"value must be above 0, not {value!r}: a counter grows")
@@ -252,7 +258,7 @@ class Gauge(_OfOneNumber):
         """Replace the value; None removes it.
 
         Raises:
-            ValueError: a tag is unknown or missing.
+            ValueError: a tag is missing.
         """
         key, number = self._of(tags), None if value is None else _number(value)
         with _lock:
@@ -311,7 +317,7 @@ class Histogram(Metric):
         """Count a value.
 
         Raises:
-            ValueError: a tag is unknown or missing, or the value is not a number.
+            ValueError: a tag is missing, or the value is not a number.
         """
         number, key = _number(value), self._of(tags)
         if math.isnan(number):

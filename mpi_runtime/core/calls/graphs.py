@@ -164,7 +164,8 @@ class InputNode(Node):
         given: dict[Any, object] = {**dict(enumerate(args)), **kwargs}
         if self._key not in given:
             wanted = "one argument" if self._read is None else f"an argument {self._key!r}"
-            raise TypeError(f"The graph has an InputNode for {wanted}, and execute() was given {list(given) or 'none'}")
+            kind = KeyError if isinstance(self._key, str) else TypeError
+            raise kind(f"The graph has an InputNode for {wanted}, and execute() was given {list(given) or 'none'}")
         return given[self._key]
 
 

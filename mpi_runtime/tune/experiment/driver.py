@@ -294,6 +294,8 @@ class Driver:
         with contextlib.suppress(FileExistsError):
             os.mkdir(trial.local_path)
         folder = "" if self.study.is_training else trial.trial_id
+        if plan.tune.trial_name_creator is not None:
+            trial.name = str(plan.tune.trial_name_creator(trial))
         start = TrialStart(
             trial.trial_id,
             trial.index,
@@ -301,7 +303,7 @@ class Driver:
             order.checkpoint,
             plan.kept.count(trial.trial_id),
             trial.checkpoint_at.iteration,
-            str(plan.tune.trial_name_creator(trial)) if plan.tune.trial_name_creator else trial.trial_id,
+            str(trial),
             os.fspath(plan.directory),
             request,
             plan.prepared.parameters,

@@ -24,15 +24,22 @@ def replayed(study: Study, directory: Path) -> Iterator[journal.Line]:
             study.slots = line.event.slots
             study.begin(line.now)
         else:
+            study.known = line.states if study.is_training else None
             orders = study.handle(line.event, line.now)
-            if orders and isinstance(orders[0], Fail):
-                _settle(study, line, orders[0].trial_id)
+            failing = [orders[0].trial_id] if orders and isinstance(orders[0], Fail) else []
+            for trial_id in line.states if study.is_training else failing:
+                _settle(study, line, trial_id)
+            study.known = None
         yield line
 
 
 def _settle(study: Study, line: journal.Line, trial_id: str) -> None:
-    """End a trial as an earlier version has, which judged reported objects that are text in the journal."""
-    if line.states.get(trial_id) == Trial.TERMINATED:
+    """End a trial that an earlier run has ended.
+
+    An earlier version judged reported objects that are text in the journal, and a training may be continued without
+    the stopper that ended it.
+    """
+    if line.states.get(trial_id) == Trial.TERMINATED and study.trials[trial_id].status == Trial.RUNNING:
         study.handle(Ended(trial_id), line.now)
 
 

@@ -54,22 +54,31 @@ class ProgressReporter(Callback):
     def __init__(
         self,
         *,
-        metric_columns: Sequence[str] = (),
-        parameter_columns: Sequence[str] = (),
+        metric_columns: Sequence[str] | Mapping[str, str] = (),
+        parameter_columns: Sequence[str] | Mapping[str, str] = (),
         max_report_frequency: float | None = None,
     ) -> None:
         """Choose the columns.
 
         Args:
-            metric_columns: reported values; by default the metric, or without one the first numbers.
-            parameter_columns: parameters; by default the first three.
+            metric_columns: reported values, or their headings by name; by default the metric, or without one the first
+                numbers.
+            parameter_columns: parameters, or their headings by name; by default the first three.
             max_report_frequency: the least number of seconds between two updates.
         """
-        self._metrics, self._parameters = list(metric_columns), list(parameter_columns)
+        self._metrics, self._parameters = _headings(metric_columns), _headings(parameter_columns)
         self._every_s = self.every_s if max_report_frequency is None else max_report_frequency
         self._live: dict[str, Trial] = {}
         """Trials that have started and not ended."""
         self._shown_s = 0.0
+
+    def add_metric_column(self, metric: str, representation: str | None = None) -> None:
+        """Show another reported value, under this heading. ValueError: it is shown already."""
+        _add(self._metrics, metric, representation)
+
+    def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
+        """Show another parameter, under this heading. ValueError: it is shown already."""
+        _add(self._parameters, parameter, representation)
 
     def setup(self, *args: object, path: str = "", **info: object) -> None:
         driver = info.get("driver")
@@ -135,14 +144,14 @@ class ProgressReporter(Callback):
         """The head and the rows: the best trial, those that run, the newest others."""
         study = self._driver.study
         trials = list(study.trials.values())
-        metrics = self._metrics or ([study.metric] if study.metric else _reported(trials))
-        parameters = self._parameters or (list(trials[0].config)[:3] if trials else [])
+        metrics = self._metrics or _headings([study.metric] if study.metric else _reported(trials))
+        parameters = self._parameters or _headings(list(trials[0].config)[:3] if trials else [])
         best = self._best()
         chosen = [trial for trial in self._live.values() if trial is not best][: ROWS - 1]
         rest = [trial for trial in reversed(trials) if trial.trial_id not in self._live and trial is not best]
         chosen = [*([best] if best else []), *chosen, *rest[: max(0, ROWS - 1 - len(chosen))]]
         states = self._states()
-        head = ["trial", "status", "runs on", "reports", "seconds", *parameters, *metrics]
+        head = ["trial", "status", "runs on", "reports", "seconds", *parameters.values(), *metrics.values()]
         rows = []
         for trial in chosen:
             host, pid = self._driver.where.get(trial.trial_id, ("", 0))
@@ -156,6 +165,16 @@ class ProgressReporter(Callback):
             row += [f"{trial.time_total_s:.1f}", *(_short(trial.config.get(name)) for name in parameters)]
             rows.append([*row, *(_short(trial.last_result.get(name)) for name in metrics)])
         return head, rows
+
+
+def _headings(columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    return dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+
+
+def _add(columns: dict[str, str], name: str, heading: str | None) -> None:
+    if name in columns:
+        raise ValueError(f"there is a column {name!r} already: {list(columns)}")
+    columns[name] = heading or name
 
 
 def _reported(trials: Sequence[Trial]) -> list[str]:

@@ -30,14 +30,33 @@ class Domain:
         raise NotImplementedError
 
     def sample(self, config: Mapping[str, object] | None = None, size: int = 1, random_state: object = None) -> Any:
-        """Draw a value, or a list of `size` values. `random_state`: a seed, or a generator of numpy of either kind."""
+        """Draw a value, or `size` values: numbers without a step as an array, others as a list, as in Ray.
+
+        `random_state`: a seed, or a generator of numpy of either kind.
+        """
         rng = samplers.generator_of(random_state)
         values = [self.draw(rng, config or {}) for _ in range(size)]
-        return values[0] if size == 1 else values
+        if size == 1:
+            return values[0]
+        return np.array(values) if isinstance(self, Float | Normal | Integer) and self.q in (None, 1) else values
 
     def is_valid(self, value: object) -> bool:
         """Whether a value is between the bounds, or one of the values."""
         return bool(self.lower <= value <= self.upper)  # type: ignore[attr-defined]
+
+    def cast(self, value: Any) -> Any:
+        """Return a value, such as text, as one of the class that is drawn."""
+        kind = {Float: float, Normal: float, Integer: int}.get(type(self))
+        return value if kind is None else kind(value)
+
+    @property
+    def domain_str(self) -> str:
+        """Its bounds, its values or its function as text."""
+        if isinstance(self, Categorical):
+            return f"{self.categories}"
+        if isinstance(self, Function):
+            return f"{self.func}()"
+        return f"({getattr(self, 'lower', -math.inf)}, {getattr(self, 'upper', math.inf)})"
 
     def is_function(self) -> bool:
         """Whether a function makes the values."""
@@ -106,7 +125,7 @@ class Normal(Domain):
 
     def draw(self, rng: Rng, config: Mapping[str, object]) -> float:
         value = float(rng.normal(self.mean, self.sd))
-        return value if self.q is None else round(value / self.q) * self.q
+        return value if self.q is None else float(round(value / self.q) * self.q)
 
     def get_sampler(self) -> samplers.Sampler:
         """Describe how values are drawn, in Ray's words."""

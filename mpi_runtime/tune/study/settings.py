@@ -12,7 +12,7 @@ from mpi_runtime.tune.schedulers.base import TrialScheduler
 from mpi_runtime.tune.search.base import Searcher
 from mpi_runtime.tune.study.stoppers import Stop
 from mpi_runtime.tune.trial import Trial
-from mpi_runtime.tune.unsupported import advised
+from mpi_runtime.tune.unsupported import WrongKindError, advised
 
 
 @published("mpi_runtime.tune")
@@ -144,13 +144,15 @@ class RunConfig:
                 object.__setattr__(self, name, kind())
         for name, kind in defaults[:2]:
             if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
+                raise WrongKindError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
         if isinstance(self.files, str) or not {*self.files} <= {"csv", "json", "tensorboard"}:
             raise ValueError(f'files must be a list of "json", "csv" and "tensorboard", not {self.files!r}')
         if self.on_walltime not in (None, "requeue"):
             raise ValueError(f'on_walltime must be "requeue" or None, not {self.on_walltime!r}')
         if self.on_walltime and not self.name:
             raise ValueError('on_walltime="requeue" needs a name, by which the requeued job finds its experiment')
+        if hasattr(self.storage_path, "__fspath__"):  # as text, as in Ray
+            object.__setattr__(self, "storage_path", self.storage_path.__fspath__())
         if "://" in str(self.storage_path):
             raise ValueError(
                 f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "

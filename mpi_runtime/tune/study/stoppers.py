@@ -57,9 +57,12 @@ class MaximumIterationStopper(Stopper):
     def __init__(self, max_iter: int) -> None:
         """End each trial at its report `max_iter`."""
         self._max = max_iter
+        self._counts: dict[str, int] = {}
 
     def __call__(self, trial_id: str, result: Report) -> bool:
-        return bool(result["training_iteration"] >= self._max)
+        if (count := result.get("training_iteration")) is None:  # a report by hand
+            count = self._counts[trial_id] = self._counts.get(trial_id, 0) + 1
+        return bool(count >= self._max)
 
 
 @published("mpi_runtime.tune")

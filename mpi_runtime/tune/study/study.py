@@ -119,6 +119,9 @@ class Study:
         """Ended trials, reported to the searcher: once each, even if one is revived."""
         self._is_closed = False
         self._orders: list[Order] = []
+        self.known: Mapping[str, str] | None = None
+        """While the journal of a training is replayed: the states after this event. Earlier runs may have had other
+        settings of failures and stops, and what they decided stays."""
         self.changed: dict[str, Trial] = {}
         """Trials whose status changed since the driver last cleared this."""
 
@@ -190,7 +193,7 @@ class Study:
                 self.slots = event.slots
             case events.Woken():
                 pass
-        if now >= self.deadline or ends_all(self.stopper):
+        if self.known is None and (now >= self.deadline or ends_all(self.stopper)):
             self._close()
         return self._filled(now)
 
@@ -270,7 +273,8 @@ class Study:
 
     def _is_stopped(self, trial: Trial, result: Report) -> bool:
         try:
-            return bool(self.stopper(trial.trial_id, result) or result["done"])
+            is_stopped = bool(self.stopper(trial.trial_id, result) or result["done"])
+            return is_stopped if self.known is None else self.known.get(trial.trial_id) == Trial.TERMINATED
         except ReportError:
             raise
         except Exception as error:  # of a function that reads the report
@@ -349,7 +353,8 @@ class Study:
 
     def _broken(self, trial: Trial, error: object, count: int, most: int) -> None:
         trial.error = error
-        if most == -1 or count <= most:
+        runs_again = most == -1 or count <= most
+        if runs_again if self.known is None else self.known.get(trial.trial_id) != Trial.ERROR:
             self._run_again(trial)
             return
         self._finish(trial, Trial.ERROR)

@@ -28,6 +28,9 @@ class PlacementGroupFactory:
         if not self.bundles or not all(isinstance(bundle, Mapping) for bundle in self.bundles):
             raise ValueError("PlacementGroupFactory needs at least one bundle, such as [{'CPU': 1}, {'CPU': 2}]")
 
+    def __hash__(self) -> int:
+        return hash((self.strategy, *(frozenset(bundle.items()) for bundle in self.bundles)))
+
     @property
     def head_cpus(self) -> float:
         """The CPUs of the trial itself."""

@@ -319,6 +319,51 @@ def test_the_same_name_runs_again_from_the_last_checkpoint(tmp_path: Path) -> No
     assert completed.stderr.count(f"There is a training in {tmp_path / 'other'} already") == 1
 
 
+OTHERS = (
+    BEGIN
+    + """
+mpi_runtime.init(num_cpus=2)
+
+def loop(config):
+    last = train.get_checkpoint()
+    first = 1 + value_of(last) if last else 0
+    for epoch in range(first, config["epochs"]):
+        path = tempfile.mkdtemp(dir=sys.argv[1])
+        open(f"{path}/value", "w").write(str(epoch))
+        train.report({"epoch": epoch}, train.Checkpoint(path))
+        train.get_all_reported_checkpoints()
+        if epoch in config["fails"]:
+            raise RuntimeError("on purpose")
+
+def value_of(checkpoint):
+    return int(open(f"{checkpoint.path}/value").read())
+
+for epochs, fails, most, stop in (
+    (9, [0, 1], 1, None), (4, [2], 1, None), (9, [], 0, {"epoch": 5}), (9, [6], 1, {"epoch": 7}), (10, [], 0, None)
+):
+    config = {"epochs": epochs, "fails": fails}
+    failures = train.FailureConfig(max_failures=most)
+    training = trainer(loop, 1, config, name="mine", failure_config=failures, stop=stop)
+    try:
+        found = training.fit()
+    except train.WorkerGroupError as error:
+        found = error.result
+    print([one["epoch"] for one in found.history], found.status)
+"""
+)
+
+
+def test_a_training_is_continued_with_other_settings_of_failures_and_stops(tmp_path: Path) -> None:
+    """What an earlier run has decided stays: its journal is read whatever the settings are now."""
+    assert run_program(OTHERS, str(tmp_path)).expect(0).stdout.splitlines() == [
+        "[0, 1] ERROR",
+        "[0, 1, 2, 3] TERMINATED",
+        "[0, 1, 2, 3, 4, 5] TERMINATED",
+        "[0, 1, 2, 3, 4, 5, 6, 7] TERMINATED",
+        "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9] TERMINATED",
+    ]
+
+
 NAMED = (
     BEGIN
     + """

@@ -71,7 +71,7 @@ def test_a_name_that_cannot_be_exported_is_kept_in_the_process_with_a_warning(na
 @pytest.mark.parametrize(
     ("act", "kind"),
     [
-        (lambda: Counter(3), ValueError),  # type: ignore[arg-type]
+        (lambda: Counter(3), TypeError),  # type: ignore[arg-type]
         (lambda: Counter("a", tag_keys=("b-c",)), ValueError),
         (lambda: Counter("a", tag_keys=("__b",)), ValueError),
         (lambda: Histogram("a", boundaries=[1], tag_keys=("le",)), ValueError),
@@ -82,7 +82,7 @@ def test_a_name_that_cannot_be_exported_is_kept_in_the_process_with_a_warning(na
         (lambda: Counter("a", tag_keys="ab"), TypeError),
         (lambda: Counter("a").inc(0), ValueError),
         (lambda: Counter("a").inc("1"), TypeError),  # type: ignore[arg-type]
-        (lambda: Counter("a").inc(tags={"b": "c"}), ValueError),
+        (lambda: Counter("a").set_default_tags({"b": "c"}), ValueError),
         (lambda: Counter("a", tag_keys=("b",)).inc(), ValueError),
         (lambda: Counter("a", tag_keys=("b",)).inc(tags={"b": 1}), TypeError),  # type: ignore[dict-item]
         (lambda: Gauge("a").set("1"), TypeError),  # type: ignore[arg-type]
@@ -94,3 +94,12 @@ def test_a_name_that_cannot_be_exported_is_kept_in_the_process_with_a_warning(na
 def test_what_is_refused(act: Callable[[], Any], kind: type[Exception]) -> None:
     with pytest.raises(kind):
         act()
+
+
+def test_a_tag_that_the_metric_has_not_is_ignored_with_a_warning_for_the_line() -> None:
+    """As in Ray, where a program with such a tag runs."""
+    counter = Counter("other_tags", tag_keys=("a",))
+    with pytest.warns(UserWarning, match=r"other_tags has no tag 'b', so it is ignored: tag_keys") as caught:
+        counter.inc(2, tags={"a": "x", "b": "y"})
+    assert caught[0].filename == __file__
+    assert counter.values == {("x",): 2.0}
