@@ -415,8 +415,7 @@ class Function(Struct, eq=False, gc=False):
     submitted: int = 0
     done: int = 0
     failed: int = 0
-    cancelled: int = 0
-    """Its calls so far; those that have returned; those that have failed; of these the ones that were cancelled."""
+    cancelled: int = 0  # these count as failed, too
     duration_us: int = -1
     """The moving mean of the measured duration; -1: not known yet."""
     is_timed: bool = False

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, TypeVar
 
 import msgspec
 
-from mpi_runtime.batch.file import raw_bytes
 from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.batch.file.model import ON_FAILURE, Command, Demand
+from mpi_runtime.batch.file.raw_bytes import plain_text
 from mpi_runtime.batch.file.text import BUILT_IN, filled_length, in_text, launcher_of, names_in, wrong_with_launcher
 from mpi_runtime.extend import check_resources, size_in_bytes
 from mpi_runtime.scheduler.protocol.events import RETURNS_MAX
@@ -109,26 +109,9 @@ def codes(value: object) -> tuple[int, ...]:
     return found
 
 
-def plain_text(value: object) -> str:
-    """A text that is UTF-8."""
-    text = _text(value)
-    if raw_bytes.has_raw(text):
-        raise ValueError(f"must be UTF-8: only commands may have other bytes, not {raw_bytes.shown(text)}")
-    return text
-
-
-def _text(value: object) -> str:
-    """A text that can be written as UTF-8."""
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"must be a text, not {value!r}")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise ValueError(f"must be text that can be written as UTF-8, which {value!r} cannot")
-    return value
-
-
 def command_text(value: object) -> str:
     """The text of a command, which a shell can take."""
-    text = _text(value)
+    text = plain_text(value, may_be_raw=True)
     if not text.strip():
         raise ValueError("must not be empty")
     if (size := len(text.encode(errors="replace"))) > TEXT_BYTES_MAX:

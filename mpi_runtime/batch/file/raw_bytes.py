@@ -38,3 +38,18 @@ def bytes_of(text: str) -> bytes:
     if text.isascii():
         return text.encode()
     return _LETTERS.sub(lambda found: chr(ord(found[0]) - FIRST + 0xDC00), text).encode("utf-8", "surrogateescape")
+
+
+def plain_text(value: object, may_be_raw: bool = False) -> str:
+    """A text that can be written as UTF-8, without letters for bytes unless it `may_be_raw`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"must be a text, not {value!r}")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError(f"must be text that can be written as UTF-8, which {value!r} cannot")
+    if not may_be_raw and has_raw(value):
+        raise ValueError(f"must be UTF-8: only commands may have other bytes, not {shown(value)}")
+    return value
