@@ -103,7 +103,7 @@ class Sharing:
         run = self._run
         if run is None or number != self._number:
             raise ValueError(
-                f"part {rank} was not read to its end, and all parts have been begun anew meanwhile. {ONE_READER}"
+                f"part {rank} was not read to its end, and all parts have been begun again meanwhile. {ONE_READER}"
             )
         return run.next(rank)
 
@@ -220,7 +220,7 @@ class StreamSplitDataIterator(DataIterator):
             try:
                 part = mpi_runtime.get(sharing.next.remote(number, self.rank))
             except ValueError:
-                if stops.is_set():  # nobody waits for more: the parts may have been begun anew
+                if stops.is_set():  # nobody waits for more: the parts may have been begun again
                     return
                 raise
             if part is None:
