@@ -20,6 +20,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from mpi_runtime.slurm import commands, exit_file
 from mpi_runtime.slurm.commands import SlurmError
@@ -293,16 +294,20 @@ def _found(job: str, facts: Facts) -> Found:
             code = int(status) >> 8 or (128 + (int(status) & 127) if int(status) & 127 else 0)
         used_s = end_s - start_s if start_s is not None and end_s is not None else None
         state, reason = _ended(facts, code, used_s, limit_s)
-    nodes = facts.get("assigned_network_address")
+    nodes = ",".join(map(str, _several(facts, "assigned_network_address")))
     return Found(
         job, text(facts, "name"), text(facts, "launchingDirectory"), state, reason, code,
-        ",".join(map(str, nodes)) if isinstance(nodes, list) else "", start_s, end_s, limit_s, advice,
+        nodes, start_s, end_s, limit_s, advice,
     )  # fmt: skip
 
 
+def _several(facts: Facts, name: str) -> list[object]:
+    found = facts.get(name)
+    return cast(list[object], found) if isinstance(found, list) else []
+
+
 def _ended(facts: Facts, code: int | None, used_s: float | None, limit_s: float | None) -> tuple[str, str]:
-    events = facts.get("events")
-    kinds = [str(one.get("type")) for one in events if isinstance(one, dict)] if isinstance(events, list) else []
+    kinds = [text(cast(Facts, one), "type") for one in _several(facts, "events") if isinstance(one, dict)]
     if "WALLTIME" in kinds:
         return "TIMEOUT", ""
     if code is not None and text(facts, "state") == "Terminated":
