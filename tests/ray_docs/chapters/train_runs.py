@@ -156,7 +156,7 @@ def _facts():
         asked = _asking()
 
         def saved(values, file, **more):
-            local = tempfile.mkdtemp()
+            local = tempfile.mkdtemp(dir=notes)
             os.makedirs(os.path.join(local, "shared", f"deep{file}"))
             with open(os.path.join(local, "shared", f"of{file}"), "w") as state:
                 state.write(str(values))
