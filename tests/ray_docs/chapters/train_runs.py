@@ -123,33 +123,40 @@ def local_mode_knows_its_name():
         pass
 
 
+def _asking():
+    """A function that asks what a worker may ask."""
+
+    def asked(rank):
+        found, thread_found = {}, []
+        context = ray.train.get_context()
+        found["place"] = context.get_world_rank(), context.get_local_rank(), context.get_node_rank()
+        found["sizes"] = context.get_world_size(), context.get_local_world_size()
+        thread = threading.Thread(target=lambda: thread_found.append(ray.train.get_context().get_world_size()))
+        thread.start()
+        thread.join()
+        found["thread"] = thread_found
+        amounts = ray.get_runtime_context().get_assigned_resources()
+        found["amounts"] = {name: amounts.get(name) for name in ("CPU", "special")}
+        group = ray.util.get_current_placement_group()
+        found["group"] = None if group is None else len(group.bundle_specs)
+        double = ray.remote(num_cpus=0)(lambda x: 2 * x)
+        shared = ray.train.collective.broadcast_from_rank_zero([ray.put([rank, 2])])
+        found["calls"] = ray.get(double.remote(4)), ray.get(shared[0])
+        values = rank, None, {"rank": [rank]}, "x" * 9
+        found["broadcast"] = [ray.train.collective.broadcast_from_rank_zero(value) for value in values]
+        return found
+
+    return asked
+
+
 @functools.cache
 def _facts():
     """What the workers of one training have seen, by rank, and what its result has: each program shows a part."""
     with tempfile.TemporaryDirectory() as notes, tempfile.TemporaryDirectory() as folder:
-
-        def asked(rank):
-            found, thread_found = {}, []
-            context = ray.train.get_context()
-            found["place"] = context.get_world_rank(), context.get_local_rank(), context.get_node_rank()
-            found["sizes"] = context.get_world_size(), context.get_local_world_size()
-            thread = threading.Thread(target=lambda: thread_found.append(ray.train.get_context().get_world_size()))
-            thread.start()
-            thread.join()
-            found["thread"] = thread_found
-            amounts = ray.get_runtime_context().get_assigned_resources()
-            found["amounts"] = {name: amounts.get(name) for name in ("CPU", "special")}
-            group = ray.util.get_current_placement_group()
-            found["group"] = None if group is None else len(group.bundle_specs)
-            double = ray.remote(num_cpus=0)(lambda x: 2 * x)
-            shared = ray.train.collective.broadcast_from_rank_zero([ray.put([rank, 2])])
-            found["calls"] = ray.get(double.remote(4)), ray.get(shared[0])
-            values = rank, None, {"rank": [rank]}, "x" * 9
-            found["broadcast"] = [ray.train.collective.broadcast_from_rank_zero(value) for value in values]
-            return found
+        asked = _asking()
 
         def saved(values, file, **more):
-            local = tempfile.mkdtemp()
+            local = tempfile.mkdtemp(dir=notes)
             os.makedirs(os.path.join(local, "shared", f"deep{file}"))
             with open(os.path.join(local, "shared", f"of{file}"), "w") as state:
                 state.write(str(values))
