@@ -18,10 +18,13 @@ class ExecutionResources(Struct):
     """Amounts of resources: how much a stream may use. None is 0."""
 
     cpu: float | None = None
+    """CPUs; without effect."""
     gpu: float | None = None
+    """GPUs; without effect."""
     object_store_memory: float | None = None
-    """As a limit: the budget of a stream in bytes. The others have no effect."""
+    """As a limit: the budget of a stream in bytes."""
     memory: float | None = None
+    """Bytes of memory of processes; without effect."""
 
     def __post_init__(self) -> None:
         self.cpu, self.gpu = self.cpu or 0.0, self.gpu or 0.0
