@@ -27,6 +27,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "ray.data": ("mpi_runtime.as_ray.data_context", "mpi_runtime.data"),
     "ray.data.aggregate": ("mpi_runtime.data.aggregate",),
+    "ray.data.block": ("mpi_runtime.data.accessor",),
+    "ray.data.datatype": ("mpi_runtime.data.datatype",),
+    "ray.data.expressions": ("mpi_runtime.data.expressions",),
     "ray.data.context": ("mpi_runtime.as_ray.data_context",),
     **dict.fromkeys(
         [f"ray.data.{name}" for name in ("dataset", "grouped_data", "iterator", "read_api")], ("mpi_runtime.data",)
@@ -226,7 +229,6 @@ LIBRARIES = {
     "ray.client_builder": _CLUSTER,
     "ray.cluster_utils": "`mpi-runtime run -n 4` starts four ranks on one host",
     "ray.data._internal": _PRIVATE,
-    "ray.data.expressions": "filter(expr=...) takes a text, such as 'id > 5', or an expression of pyarrow.compute",
     "ray.dashboard": "`mpi-runtime view` shows a running job in a browser, `mpi-runtime top` in a terminal",
     "ray.experimental.channel": "values between actors go through the object store",
     "ray.experimental.collective": _TENSORS,

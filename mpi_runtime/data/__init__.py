@@ -11,7 +11,11 @@ loads before it is used.
 - `dataset.py`: `Dataset`: transformations, and what asks for rows
 - `sources.py`: data sets of numbers, lists, arrays and tables
 - `reading.py`: data sets of files
+- `finding.py`: finds files, and gives them an order
 - `formats.py`: reads a file of one format
+- `webdataset.py`: tar files with samples
+- `others.py`: data sets of torch and of Hugging Face
+- `saving.py`: the methods of a data set that write files
 - `writing.py`: files of data sets
 - `iterating.py`: rows and batches in the process that asks
 - `splitting.py`: one stream for several readers
@@ -22,13 +26,16 @@ loads before it is used.
 - `steps.py`: what a task does with its blocks
 - `whole/`: what needs all rows at once
 - `conditions.py`: conditions in strings
+- `expressions.py`: columns made of columns, without functions
 - `options.py`: arguments of transformations
 - `aggregate.py`: what groups are reduced to
+- `reductions.py`: what a reduction is
 - `aggregating.py`: sums, bounds and means
 - `blocks.py`: tables, batches and rows
 - `columns.py`: columns of arrays and objects
 - `columns_of_torch.py`: batches as tensors
 - `schema.py`: the columns of a data set
+- `accessor.py`, `datatype.py`: blocks and types, by names that programs for Ray use
 - `context.py`: settings
 - `progress.py`: the line of a running stream, and its table
 - `unsupported.py`: what Ray Data has and is not here, each with what to do instead
@@ -40,26 +47,31 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    "aggregate": "AbsMax AggregateFn AggregateFnV2 Count CountDistinct Max Mean Min Quantile Std Sum Unique",
+    "aggregate": "AbsMax AggregateFn AggregateFnV2 AsList Count CountDistinct Max Mean Min MissingValuePercentage "
+    "Quantile Std Sum Unique ValueCounter ZeroPercentage",
     "context": "DataContext ExecutionOptions ExecutionResources",
     "dataset": "Dataset GroupedData MaterializedDataset",
     "iterating": "DataIterator",
     "options": "ActorPoolStrategy TaskPoolStrategy",
-    "reading": "read_binary_files read_csv read_images read_json read_numpy read_parquet read_text",
+    "finding": "FileShuffleConfig",
+    "reading": "read_binary_files read_csv read_images read_json read_numpy read_parquet read_text read_webdataset",
     "schema": "Schema",
+    "others": "from_huggingface from_torch",
     "sources": "from_arrow from_blocks from_items from_numpy from_pandas range range_tensor",
     "splitting": "StreamSplitDataIterator",
-    "steps": "BlockError",
+    "steps": "BlockError ColumnError",
     "writing": "SaveMode",
 }
 """The names of each module, which is loaded when one of them is used."""
 
 __all__ = [
-    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "BlockError", "Count", "CountDistinct",
-    "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "ExecutionResources", "GroupedData",
-    "MaterializedDataset", "Max", "Mean", "Min", "Quantile", "SaveMode", "Schema", "Std", "Sum", "TaskPoolStrategy",
-    "Unique", "from_arrow", "from_blocks", "from_items", "from_numpy", "from_pandas", "range", "range_tensor",
-    "read_binary_files", "read_csv", "read_images", "read_json", "read_numpy", "read_parquet", "read_text",
+    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "AsList", "BlockError", "ColumnError", "Count",
+    "CountDistinct", "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "ExecutionResources",
+    "FileShuffleConfig", "GroupedData", "MaterializedDataset", "Max", "Mean", "Min", "MissingValuePercentage",
+    "Quantile", "SaveMode", "Schema", "Std", "Sum", "TaskPoolStrategy", "Unique", "ValueCounter", "ZeroPercentage",
+    "from_arrow", "from_blocks", "from_huggingface", "from_items", "from_numpy", "from_pandas", "from_torch", "range",
+    "range_tensor", "read_binary_files", "read_csv", "read_images", "read_json", "read_numpy", "read_parquet",
+    "read_text", "read_webdataset",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -67,20 +79,26 @@ if TYPE_CHECKING:
         AbsMax,
         AggregateFn,
         AggregateFnV2,
+        AsList,
         Count,
         CountDistinct,
         Max,
         Mean,
         Min,
+        MissingValuePercentage,
         Quantile,
         Std,
         Sum,
         Unique,
+        ValueCounter,
+        ZeroPercentage,
     )
     from mpi_runtime.data.context import DataContext, ExecutionOptions, ExecutionResources
     from mpi_runtime.data.dataset import Dataset, GroupedData, MaterializedDataset
+    from mpi_runtime.data.finding import FileShuffleConfig
     from mpi_runtime.data.iterating import DataIterator
     from mpi_runtime.data.options import ActorPoolStrategy, TaskPoolStrategy
+    from mpi_runtime.data.others import from_huggingface, from_torch
     from mpi_runtime.data.reading import (
         read_binary_files,
         read_csv,
@@ -89,6 +107,7 @@ if TYPE_CHECKING:
         read_numpy,
         read_parquet,
         read_text,
+        read_webdataset,
     )
     from mpi_runtime.data.schema import Schema
     from mpi_runtime.data.sources import (
@@ -100,7 +119,7 @@ if TYPE_CHECKING:
         range,
         range_tensor,
     )
-    from mpi_runtime.data.steps import BlockError
+    from mpi_runtime.data.steps import BlockError, ColumnError
     from mpi_runtime.data.writing import SaveMode
 else:  # a checker would take every name for one of ours
     _load, __dir__ = _face(__name__, _HOMES, __all__)

@@ -1,129 +1,23 @@
-"""What groups of rows are reduced to. Each is a name, and functions that begin, extend, join and end an accumulator."""
+"""What groups of rows are reduced to."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mpi_runtime.core import published
-from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
+from mpi_runtime.data.reductions import AggregateFn, AggregateFnV2
 
 if TYPE_CHECKING:
     import pyarrow
 
-
-@published("mpi_runtime.data")
-class AggregateFn:
-    """A reduction of a group of rows, made of functions.
-
-    total = AggregateFn(init=lambda key: 0, accumulate_row=lambda a, row: a + row["x"],
-                        merge=lambda a, b: a + b, name="total")
-    ds.groupby("kind").aggregate(total)
-    """
-
-    def __init__(
-        self,
-        init: Callable[[object], object],
-        merge: Callable[[object, object], object],
-        name: str,
-        accumulate_row: Callable[[object, Mapping[str, object]], object] | None = None,
-        accumulate_block: Callable[[object, pyarrow.Table], object] | None = None,
-        finalize: Callable[[object], object] | None = None,
-    ) -> None:
-        """Give either `accumulate_row` or `accumulate_block`, which gets a table; `name`: the column of results."""
-        if (accumulate_row is None) == (accumulate_block is None):
-            raise ValueError("AggregateFn needs either accumulate_row or accumulate_block")
-        if not isinstance(name, str):
-            raise TypeError(f"AggregateFn needs a name, a string, not {name!r}")
-        self.name = name
-        self._init, self._merge, self._finalize = init, merge, finalize
-        self._row = accumulate_row
-        self._block = accumulate_block
-
-    def init(self, key: object) -> object:
-        """The accumulator of no rows."""
-        return self._init(key)
-
-    def merge(self, accumulator: object, new: object) -> object:
-        """Join two accumulators."""
-        return self._merge(accumulator, new)
-
-    def result(self, accumulator: object) -> object:
-        """The value of an accumulator."""
-        return accumulator if self._finalize is None else self._finalize(accumulator)
-
-    def get_target_column(self) -> str | None:
-        """The column that it looks at; None: it is not known."""
-        return None
-
-    def accumulate_block(self, accumulator: object, block: pyarrow.Table) -> object:
-        """Extend an accumulator by the rows of a table."""
-        if self._block is not None:
-            return self._block(accumulator, block)
-        assert self._row is not None
-        for row in blocks.to_rows(block):
-            accumulator = self._row(accumulator, row)
-        return accumulator
-
-
-@published("mpi_runtime.data")
-class AggregateFnV2(AggregateFn):
-    """A reduction as a class: derive from it, and define `aggregate_block`, `combine`, and `finalize` if needed."""
-
-    def __init__(
-        self, name: str, zero_factory: Callable[[], object], *, on: str | None = None, ignore_nulls: bool = True
-    ) -> None:
-        """`zero_factory`: makes the accumulator of no rows. None as an accumulator: there are no values yet."""
-        if not name:
-            raise ValueError("a reduction needs a name")
-        self.name = name
-        self._on = on
-        self._ignore_nulls = ignore_nulls
-        self._zero = zero_factory
-
-    def init(self, key: object) -> object:
-        """The accumulator of no rows."""
-        del key
-        return None if self._ignore_nulls else self._zero()
-
-    def accumulate_block(self, accumulator: object, block: pyarrow.Table) -> object:
-        """Extend an accumulator by the rows of a table."""
-        return self.merge(accumulator, self.aggregate_block(block))
-
-    def merge(self, accumulator: object, new: object) -> object:
-        """Join two accumulators. None is that of no values, or of a missing one that counts."""
-        if accumulator is None or new is None:
-            return (new if accumulator is None else accumulator) if self._ignore_nulls else None
-        return self.combine(accumulator, new)
-
-    def result(self, accumulator: object) -> object:
-        """The value of an accumulator."""
-        return None if accumulator is None else self.finalize(accumulator)
-
-    def get_target_column(self) -> str | None:
-        """The column that it looks at."""
-        return self._on
-
-    def aggregate_block(self, block: pyarrow.Table) -> object:
-        """The accumulator of the rows of a table."""
-        raise NotImplementedError
-
-    def combine(self, current_accumulator: object, new: object) -> object:
-        """Join two accumulators."""
-        raise NotImplementedError
-
-    def finalize(self, accumulator: object) -> object:
-        """Make a value of an accumulator."""
-        return accumulator
-
-    def _values(self, block: pyarrow.Table) -> pyarrow.ChunkedArray | None:
-        """The values of the column; None: there are none, or a missing one counts."""
-        column = block.column(self._on)
-        if self._ignore_nulls:
-            column = column.drop_null()
-        return None if column.null_count or not len(column) else column
+__all__ = [
+    "AbsMax", "AggregateFn", "AggregateFnV2", "AsList", "Count", "CountDistinct", "Max", "Mean", "Min",
+    "MissingValuePercentage", "Quantile", "Std", "Sum", "Unique", "ValueCounter", "ZeroPercentage", "names_of",
+]  # fmt: skip
 
 
 @published("mpi_runtime.data")
@@ -141,9 +35,9 @@ class Count(AggregateFnV2):
 
     def aggregate_block(self, block: pyarrow.Table) -> object:
         """The accumulator of the rows of a table."""
-        if self._on is None or not self._ignore_nulls:
+        if self._target_col_name is None or not self._ignore_nulls:
             return block.num_rows
-        column = block.column(self._on)
+        column = block.column(self._target_col_name)
         return len(column) - column.null_count
 
     def combine(self, current_accumulator: object, new: object) -> object:
@@ -320,6 +214,94 @@ class Quantile(_OfValues):
 
 
 @published("mpi_runtime.data")
+class AsList(AggregateFnV2):
+    """All values of a column, as a list; missing ones too, unless `ignore_nulls`."""
+
+    def __init__(self, on: str, alias_name: str | None = None, ignore_nulls: bool = False) -> None:
+        """`on`: the column."""
+        super().__init__(alias_name or f"list({on})", list, on=on, ignore_nulls=ignore_nulls)
+
+    def init(self, key: object) -> object:
+        """The accumulator of no rows."""
+        del key
+        return []
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        return [*self._column(block)]
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        return [*current_accumulator, *new]  # type: ignore[misc]
+
+
+@published("mpi_runtime.data")
+class ValueCounter(AggregateFnV2):
+    """How often each value of a column is there: {"values": [...], "counts": [...]}."""
+
+    def __init__(self, on: str, alias_name: str | None = None) -> None:
+        """`on`: the column."""
+        super().__init__(alias_name or f"value_counter({on})", dict, on=on)
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        return dict(Counter(self._column(block)))
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        return dict(Counter(current_accumulator) + Counter(new))  # type: ignore[call-overload]
+
+    def finalize(self, accumulator: object) -> object:
+        """Make a value of an accumulator."""
+        assert isinstance(accumulator, dict)
+        return {"values": list(accumulator), "counts": list(accumulator.values())}
+
+
+class _Share(AggregateFnV2):
+    """A percentage: the accumulator is a number of values, and the number of all."""
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        (some, all_), (some_, all__) = current_accumulator, new  # type: ignore[misc]
+        return some + some_, all_ + all__  # type: ignore[has-type]
+
+    def finalize(self, accumulator: object) -> object:
+        """Make a value of an accumulator."""
+        some, of_all = accumulator  # type: ignore[misc]
+        return 100 * some / of_all if of_all else None  # type: ignore[has-type]
+
+
+@published("mpi_runtime.data")
+class MissingValuePercentage(_Share):
+    """The percentage of values of a column that are missing or not a number."""
+
+    def __init__(self, on: str, alias_name: str | None = None) -> None:
+        """`on`: the column."""
+        super().__init__(alias_name or f"missing_pct({on})", tuple, on=on)
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        column = block.column(self._target_col_name)
+        return pc.sum(pc.is_null(column, nan_is_null=True)).as_py() or 0, len(column)
+
+
+@published("mpi_runtime.data")
+class ZeroPercentage(_Share):
+    """The percentage of values of a column that are 0; missing ones are not counted, unless `ignore_nulls` is false."""
+
+    def __init__(self, on: str, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
+        """`on`: the column."""
+        super().__init__(alias_name or f"zero_pct({on})", tuple, on=on)
+        self._counts_missing = not ignore_nulls
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        column = block.column(self._target_col_name)
+        zeros = pc.sum(pc.equal(column, 0)).as_py() or 0 if column.null_count < len(column) else 0
+        return zeros, len(column) if self._counts_missing else len(column) - column.null_count
+
+
+@published("mpi_runtime.data")
 class Unique(AggregateFnV2):
     """The different values of a column, as a list."""
 
@@ -334,7 +316,7 @@ class Unique(AggregateFnV2):
 
     def aggregate_block(self, block: pyarrow.Table) -> object:
         """The accumulator of the rows of a table."""
-        column = block.column(self._on)
+        column = block.column(self._target_col_name)
         if self._ignore_nulls:
             column = column.drop_null()
         try:

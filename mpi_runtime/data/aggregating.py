@@ -15,6 +15,7 @@ from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.running import Running, blocks_of
 from mpi_runtime.data.steps import TABLES, Step
+from mpi_runtime.data.whole.exchange import check_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -93,6 +94,7 @@ def aggregate(
 
 def _reduce(table: pyarrow.Table, names: Sequence[str] | None, ignore_nulls: bool) -> pyarrow.Table:
     numeric = [field.name for field in table.schema if _is_number(field.type)]
+    check_columns(table, names or ())
     made = [_partial(name, table.column(name), ignore_nulls) for name in (numeric if names is None else names)]
     return pa.table({"partials": [pickle.dumps(made)]})  # as bytes: a sum of integers may be larger than Arrow's
 

@@ -22,6 +22,9 @@ class _Lazy:
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._name,)  # functions that are pickled as a whole refer to it
+
     def __getattr__(self, name: str) -> object:
         value = getattr(optional.load("mpi_runtime.data", self._name, self._name.partition(".")[0]), name)
         setattr(self, name, value)

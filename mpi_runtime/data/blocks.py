@@ -109,6 +109,12 @@ def to_rows(block: pyarrow.Table) -> Iterator[Row]:
         yield dict(zip(names, row, strict=True))
 
 
+def values_of(column: pyarrow.ChunkedArray) -> list[object]:
+    """The values of a column, as those of rows."""
+    values: list[object] = _columns().to_values(column)
+    return values
+
+
 def to_batch(block: pyarrow.Table, form: str | None, zero_copy: bool = False) -> object:
     """Make a batch of a block. With `zero_copy` its arrays may be read-only."""
     if form == "pyarrow":
@@ -132,6 +138,13 @@ def check_format(form: str | None) -> None:
     """Refuse a form that batches cannot have, by ValueError."""
     if form not in FORMATS:
         raise ValueError(f'batch_format must be "numpy", "pandas" or "pyarrow", not {form!r}')
+
+
+def with_column(block: pyarrow.Table, name: str, column: pyarrow.ChunkedArray) -> pyarrow.Table:
+    """The block with a column, in place of one with this name."""
+    if name in block.column_names:
+        return block.set_column(block.column_names.index(name), name, column)
+    return block.append_column(name, column)
 
 
 def joined(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:

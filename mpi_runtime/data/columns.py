@@ -73,6 +73,7 @@ def of_numpy(array: numpy.ndarray) -> pa.Array:
 
 def of_values(values: Sequence[object]) -> pa.Array:
     """Make a column of values of Python, one for each row."""
+    values = [numpy.asarray(value) if _is_tensor(value) else value for value in values]
     if any(isinstance(value, numpy.ndarray) for value in values):
         arrays = [numpy.asarray(value) for value in values]
         if any(array.dtype == object for array in arrays):
@@ -84,6 +85,11 @@ def of_values(values: Sequence[object]) -> pa.Array:
         return pa.array(plain)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
         return _of_objects(values)
+
+
+def _is_tensor(value: object) -> bool:
+    """Whether it becomes an array: it is one of another library, such as torch."""
+    return hasattr(value, "__array__") and not isinstance(value, numpy.ndarray | numpy.generic)
 
 
 def to_numpy(column: pa.ChunkedArray, zero_copy: bool = False) -> numpy.ndarray:

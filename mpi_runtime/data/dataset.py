@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy as shallow_copy
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from mpi_runtime.core import published
-from mpi_runtime.data import aggregating, blocks, conditions, progress, unsupported, writing
+from mpi_runtime.data import aggregating, blocks, conditions, progress, unsupported
 from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.context import DataContext
@@ -20,22 +21,25 @@ from mpi_runtime.data.plan import PLAIN, Divided, Exchanged, Joined, Limited, Ma
 from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import Running, blocks_of, of_blocks, stored
+from mpi_runtime.data.saving import Saving, different
 from mpi_runtime.data.schema import Schema
 from mpi_runtime.data.splitting import Shares, StreamSplitDataIterator
-from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, Step
-from mpi_runtime.data.whole import exchange, grouping, sorting
-from mpi_runtime.data.whole.dividing import count_rows, divide, known_count, stored_part
+from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, WRITE, Step
+from mpi_runtime.data.whole import dividing, exchange, grouping, sorting
+from mpi_runtime.data.whole.dividing import count_rows, known_count
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from mpi_runtime.data.expressions import Expr
 
 ROWS_SHOWN = 20
 TO_PANDAS = 100_000
 
 
 @published("mpi_runtime.data")
-class Dataset(DataIterator):
+class Dataset(DataIterator, Saving):
     """Rows in blocks, which stream through functions on all nodes of the job.
 
         ds = data.read_parquet("in").map_batches(Model, num_gpus=1, concurrency=4, batch_size=64)
@@ -84,7 +88,7 @@ class Dataset(DataIterator):
     def filter(
         self,
         fn: Callable[..., bool] | None = None,
-        expr: str | pyarrow.compute.Expression | None = None,
+        expr: str | pyarrow.compute.Expression | Expr | None = None,
         **options: object,
     ) -> Dataset:
         """Keep the rows for which `fn` is true, or an expression, which is faster.
@@ -94,7 +98,8 @@ class Dataset(DataIterator):
 
         Args:
             fn: gets a row.
-            expr: in place of `fn`: a text with names of columns, or an expression of `pyarrow.compute`.
+            expr: in place of `fn`: a text with names of columns, or an expression, of `data.expressions` or of
+                `pyarrow.compute`.
             options: those of `map_batches`, but for batches.
         """
         if (expr is None) == (fn is None):
@@ -102,7 +107,11 @@ class Dataset(DataIterator):
         if fn is not None:
             return self._mapped(FILTER, "filter", fn, options)
         condition = conditions.parsed(expr) if isinstance(expr, str) else expr
-        return self._of_tables(f"filter({condition})", lambda table: table.filter(condition), options)
+
+        def kept(table: pyarrow.Table) -> pyarrow.Table:
+            return table.filter(getattr(condition, "column_of", lambda _: condition)(table))
+
+        return self._of_tables(f"filter({condition})", kept, options)
 
     def map_batches(
         self,
@@ -153,17 +162,17 @@ class Dataset(DataIterator):
 
     def select_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Keep these columns."""
-        names = _different(cols)
+        names = different(cols)
         return self._of_tables("select_columns", lambda table: table.select(names), options)
 
     def drop_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Leave out these columns."""
-        names = _different(cols)
+        names = different(cols)
         return self._of_tables("drop_columns", lambda table: table.drop_columns(names), options)
 
     def rename_columns(self, names: Sequence[str] | Mapping[str, str], **options: object) -> Dataset:
         """Give columns other names: all, or those of a dictionary."""
-        if not _different(list(names.values()) if isinstance(names, Mapping) else names):
+        if not different(list(names.values()) if isinstance(names, Mapping) else names):
             raise ValueError("rename_columns() needs at least one name")
 
         def renamed(table: pyarrow.Table) -> pyarrow.Table:
@@ -190,16 +199,53 @@ class Dataset(DataIterator):
             values = getattr(values, "values", values) if batch_format == "pandas" else values
             if numpy.ndim(values) == 0:  # type: ignore[arg-type]
                 values = [values] * table.num_rows
-            column = blocks.of_batch({col: values}, f"add_column({col!r})").column(col)
-            if col in table.column_names:
-                return table.set_column(table.column_names.index(col), col, column)
-            return table.append_column(col, column)
+            return blocks.with_column(table, col, blocks.of_batch({col: values}, f"add_column({col!r})").column(col))
 
         return self._of_tables("add_column", added, options)
+
+    def with_column(self, column_name: str, expr: Expr, **options: object) -> Dataset:
+        """Add a column, or replace it, by an expression of others.
+
+        from mpi_runtime.data.expressions import col
+
+        ds.with_column("total", col("price") * col("count"))
+        """
+        return self.with_columns({column_name: expr}, **options)
+
+    def with_columns(self, exprs: Mapping[str, Expr], **options: object) -> Dataset:
+        """Add columns, or replace them, by expressions; each sees those before it."""
+        kept = dict(exprs)
+        if wrong := [name for name, expr in kept.items() if not hasattr(expr, "column_of")]:
+            raise TypeError(f"with_column() takes an expression of data.expressions, not {kept[wrong[0]]!r}")
+
+        def added(table: pyarrow.Table) -> pyarrow.Table:
+            for name, expr in kept.items():
+                table = blocks.with_column(table, name, expr.column_of(table))
+            return table
+
+        return self._of_tables(f"with_columns({kept})", added, options)
 
     def union(self, *other: Dataset) -> Dataset:
         """Join the rows of several data sets: first these, then the others'."""
         return Dataset(Joined((self._operator, *(one._operator for one in other))))
+
+    def zip(self, *other: Dataset) -> Dataset:
+        """Join rows with the same places: each has the columns of all. A name that is there twice gets a number.
+
+        Raises:
+            ValueError: a data set has another number of rows. It is raised when rows are asked for.
+        """
+        operators = (self._operator, *(one._operator for one in other))
+        return Dataset(Exchanged(operators, "zip", (), partial(dividing.beside, operators)))
+
+    def random_sample(self, fraction: float, *, seed: int | None = None) -> Dataset:
+        """Keep each row with this probability. The same seed keeps the same rows, if the blocks are the same."""
+        if not isinstance(fraction, int | float):
+            raise TypeError(f"random_sample() needs a fraction from 0 to 1, not {fraction!r}")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"random_sample() needs a fraction from 0 to 1, not {fraction!r}")
+        sample = Step(WRITE, f"random_sample({fraction})", partial(exchange.sample, fraction=fraction, seed=seed))
+        return Dataset(Mapped(self._operator, sample, PLAIN))
 
     def repartition(
         self,
@@ -218,13 +264,11 @@ class Dataset(DataIterator):
             target_num_rows_per_block: their rows; the last one of some blocks may have fewer.
             strict: not here; blocks that are smaller stay possible.
             shuffle: rows get random places.
-            keys: not here.
-            sort: not here.
+            keys: columns: rows with equal values in them are in one of `num_blocks` blocks.
+            sort: with `keys`, the rows of each block are in their order.
         """
-        if strict or keys or sort:
-            raise NotImplementedError(
-                "repartition() by strict, keys or sort is not here: use sort(key) or groupby(key)"
-            )
+        if strict:
+            raise NotImplementedError("repartition(strict=True) is not here: blocks that are smaller stay possible")
         check_positive("num_blocks", num_blocks)
         check_positive("target_num_rows_per_block", target_num_rows_per_block)
         if (num_blocks is None) == (target_num_rows_per_block is None):
@@ -233,7 +277,11 @@ class Dataset(DataIterator):
             return Dataset(Divided(self._operator, rows=target_num_rows_per_block or 0))
         if shuffle:
             return self.random_shuffle(num_blocks=num_blocks)
-        blocks_of_all = partial(divide, self._operator, num_blocks)
+        if keys:
+            names = different(keys)
+            by_keys = partial(exchange.by_hash, self._operator, names, num_blocks, sort)
+            return Dataset(Exchanged((self._operator,), "repartition", (num_blocks, names, sort), by_keys))
+        blocks_of_all = partial(dividing.divide, self._operator, num_blocks)
         return Dataset(Exchanged((self._operator,), f"repartition({num_blocks})", (), blocks_of_all, is_stored=True))
 
     def random_shuffle(self, *, seed: int | None = None, num_blocks: int | None = None, **options: object) -> Dataset:
@@ -305,7 +353,7 @@ class Dataset(DataIterator):
         return values
 
     def train_test_split(
-        self, test_size: int | float, *, shuffle: bool = False, seed: int | None = None
+        self, test_size: int | float, *, shuffle: bool = False, seed: int | None = None, stratify: str | None = None
     ) -> tuple[MaterializedDataset, MaterializedDataset]:
         """Run it, and divide the rows into those of a training and those of its test, which are the last.
 
@@ -313,22 +361,65 @@ class Dataset(DataIterator):
             test_size: the rows of the test: their number, or a part between 0 and 1.
             shuffle: give all rows random places before.
             seed: of the shuffle.
+            stratify: a column whose values have the same shares in both.
         """
         if not isinstance(test_size, int | float):
             raise TypeError(f"test_size must be a number of rows, or a part between 0 and 1, not {test_size!r}")
-        whole = (self.random_shuffle(seed=seed) if shuffle else self).materialize()
-        rows = whole.count()
+        if stratify and shuffle:
+            raise ValueError("train_test_split() takes either shuffle=True or stratify=...")
         least = test_size if type(test_size) is int else None
         if least is None and not (isinstance(test_size, float) and 0 < test_size < 1):
             raise ValueError(f"test_size must be a number of rows, or a part between 0 and 1, not {test_size!r}")
+        whole = (self.random_shuffle(seed=seed) if shuffle else self).materialize()
+        rows = whole.count()
         if least is not None and not 0 < least < rows:
             raise ValueError(f"test_size must be above 0 and below the number of rows, {rows}, not {test_size}")
+        if stratify is not None:
+            marked = whole.groupby(stratify).map_groups(
+                partial(grouping.last_marked, share=test_size / (1 if least is None else rows)), batch_format="pyarrow"
+            )
+            both = marked.materialize()
+            train, test = (
+                both.filter(expr=f"{grouping.LAST} == {is_test}").drop_columns(grouping.LAST).materialize()
+                for is_test in (False, True)
+            )
+            return train, test
         edge = rows - least if least is not None else int(rows * (1 - test_size))
-        first, second = (stored_part(whole._kept, low, high) for low, high in ((0, edge), (edge, rows)))
-        return (
-            MaterializedDataset(of_blocks(first, "train"), first),
-            MaterializedDataset(of_blocks(second, "test"), second),
-        )
+        first, second = whole._cut_at([edge])
+        return first, second
+
+    def split(
+        self, n: int, *, equal: bool = False, locality_hints: Sequence[object] | None = None
+    ) -> list[MaterializedDataset]:
+        """Run it, and divide the rows into `n` data sets, in their order.
+
+        Args:
+            n: the number of parts. Their sizes differ by one row at most.
+            equal: all have the same number of rows; up to `n - 1` rows are left out.
+            locality_hints: accepted, without effect.
+        """
+        del locality_hints
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"split(n): n must be a number above 0, not {n!r}")
+        whole = self.materialize()
+        rows = whole.count()
+        kept = rows - rows % n if equal else rows
+        return whole._cut_at([kept * i // n for i in range(1, n + 1)])[:n]
+
+    def split_at_indices(self, indices: Sequence[int]) -> list[MaterializedDataset]:
+        """Run it, and divide the rows at these places: [2, 5] makes rows 0 and 1, rows 2 to 4, and the rest."""
+        wanted = list(indices)
+        if not wanted or wanted[0] < 0 or wanted != sorted(wanted):
+            raise ValueError(f"split_at_indices() needs places in ascending order, 0 or more, not {indices!r}")
+        return self.materialize()._cut_at(wanted)
+
+    def split_proportionately(self, proportions: Sequence[float]) -> list[MaterializedDataset]:
+        """Run it, and divide the rows into parts of these sizes, [0.2, 0.5], and a last one with the rest."""
+        shares = list(proportions)
+        if not shares or min(shares) <= 0 or sum(shares) >= 1:
+            raise ValueError(f"split_proportionately() needs parts above 0 with a sum below 1, not {proportions!r}")
+        whole = self.materialize()
+        return whole._cut_at(dividing.edges(whole.count(), shares))
 
     def materialize(self) -> MaterializedDataset:
         """Make all blocks now, and keep them. The store spills those for which it has no memory."""
@@ -376,7 +467,8 @@ class Dataset(DataIterator):
             return known
         counting = Mapped(self._operator, Step(TABLES, "count", count_rows), PLAIN)
         running = Running(counting, ordered=True, note=self._note)
-        return sum(int(value_of(block.value).column("rows")[0].as_py()) for block in blocks_of(running))
+        # A task reads several files, and joins the counts of them to a block.
+        return sum(sum(value_of(block.value).column("rows").to_pylist()) for block in blocks_of(running))
 
     def schema(self, fetch_if_missing: bool = True) -> Schema | None:
         """The names and types of columns, of the first block; None: there are none, or not `fetch_if_missing`."""
@@ -430,43 +522,6 @@ class Dataset(DataIterator):
         settings = self._settings or DataContext.get_current()
         shares = Shares(self._operator, n, equal, settings.copy())
         return [StreamSplitDataIterator(shares, rank) for rank in range(n)]
-
-    def write_parquet(
-        self,
-        path: str,
-        *,
-        partition_cols: Sequence[str] | None = None,
-        mode: str = writing.SaveMode.APPEND,
-        concurrency: int | None = None,
-        **options: object,
-    ) -> None:
-        """Write a file of Parquet for each block into a directory. Options are those of `pyarrow.parquet.write_table`.
-
-        A program that is run again replaces its files. `mode` says what happens to others: see `SaveMode`.
-        With `partition_cols` each block is a file for each of their values, in a directory such as "year=2024".
-        """
-        columns = _different(partition_cols or ())
-        writing.write(self._operator, self._note, writing.parquet, path, "parquet", options, mode, concurrency, columns)
-
-    def write_csv(
-        self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
-    ) -> None:
-        """Write a file of comma-separated values for each block. Options are those of `pyarrow.csv.WriteOptions`."""
-        writing.write(self._operator, self._note, writing.csv, path, "csv", options, mode, concurrency)
-
-    def write_json(
-        self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
-    ) -> None:
-        """Write a file with an object in each line for each block. Options are those of `pandas.DataFrame.to_json`."""
-        writing.write(self._operator, self._note, writing.json, path, "json", options, mode, concurrency)
-
-    def write_numpy(
-        self, path: str, *, column: str, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None
-    ) -> None:
-        """Write a column as a file of numpy for each block."""
-        writing.write(
-            self._operator, self._note, writing.numpy_file, path, "npy", {"column": column}, mode, concurrency
-        )
 
     def stats(self) -> str:
         """What the stages of the last run have done; empty: it did not run."""
@@ -544,14 +599,6 @@ class Dataset(DataIterator):
         return aggregating.aggregate(self._operator, self._note, kind, on, ignore_nulls, ddof)
 
 
-def _different(names: str | Sequence[str]) -> list[str]:
-    """Names of columns as a list; ValueError: one is not a string, or is there twice."""
-    found = [names] if isinstance(names, str) else list(names)
-    if wrong := [name for name in found if not isinstance(name, str) or found.count(name) > 1]:
-        raise ValueError(f"names of columns must be different strings: there is {wrong[0]!r} in {found}")
-    return found
-
-
 @published("mpi_runtime.data")
 class MaterializedDataset(Dataset):
     """A data set whose blocks are in the store."""
@@ -560,6 +607,12 @@ class MaterializedDataset(Dataset):
         """Made by `materialize` and `from_items`, for example."""
         super().__init__(operator)
         self._kept = kept
+
+    def _cut_at(self, places: Sequence[int]) -> list[MaterializedDataset]:
+        """The rows before the first of these places, those between them, and those after the last."""
+        bounds = itertools.pairwise([0, *places, max(self.count(), *places)])
+        found = [dividing.stored_part(self._kept, low, high) for low, high in bounds]
+        return [MaterializedDataset(of_blocks(part, "part"), part) for part in found]
 
     def num_blocks(self) -> int:
         """The number of blocks."""
@@ -590,7 +643,7 @@ class GroupedData:
         if num_partitions is not None and num_partitions <= 0:
             raise ValueError(f"num_partitions must be a number above 0, not {num_partitions!r}")
         self._dataset = dataset
-        self._keys = () if key is None else sorting.keys_of("groupby", key)
+        self._keys = sorting.keys_of("groupby", key) if key else ()
         self._names = [name for name, _ in self._keys]
         self._count = num_partitions
 

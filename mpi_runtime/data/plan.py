@@ -82,6 +82,8 @@ class Divided(Struct, frozen=True, eq=False):
 
     parent: Operator
     rows: int
+    is_exact: bool = True
+    """Whether blocks have this number of rows; else small ones are joined until they have it."""
 
 
 class Exchanged(Struct, frozen=True, eq=False):
@@ -137,9 +139,10 @@ class Building:
                 return self._new(Stage("union", ups, limit=UNLIMITED))
             case Exchanged(_, name, _, blocks, _, is_stored):
                 return self._source(Source(name, blocks, tuple, is_stored=is_stored))
-            case Divided(parent, rows):
+            case Divided(parent, rows, is_exact):
                 up = self.add(parent)
-                return self._new(Stage(f"repartition({rows} rows)", (up,), bundle_rows=rows), [_of_size(rows)])
+                steps = [_of_size(rows)] if is_exact else []
+                return self._new(Stage(f"repartition({rows} rows)", (up,), bundle_rows=rows), steps)
 
     def _source(self, source: Source) -> int:
         blocks = source.blocks(self._cpus, self._block_bytes)
@@ -193,7 +196,7 @@ def identity(operator: Operator) -> tuple[object, ...]:
         case Mapped(parent, step):
             arguments = (step.args, step.kwargs, step.constructor_args, step.constructor_kwargs)
             return (
-                *identity(parent), step.kind, step.name, _fixed(step.function), _fixed(arguments), step.batch_size,
+                *identity(parent), step.kind, step.name, fixed(step.function), fixed(arguments), step.batch_size,
                 step.batch_format,
             )  # fmt: skip
         case Limited(parent, rows):
@@ -203,7 +206,7 @@ def identity(operator: Operator) -> tuple[object, ...]:
         case Divided(parent, rows):
             return (*identity(parent), "repartition", rows)
         case Exchanged(parents, name, arguments):
-            return (tuple(identity(parent) for parent in parents), name, _fixed(arguments))
+            return (tuple(identity(parent) for parent in parents), name, fixed(arguments))
 
 
 def has_order(operator: Operator) -> bool:
@@ -231,14 +234,14 @@ def sources(operator: Operator) -> list[Source]:
             return sources(operator.parent)
 
 
-def _fixed(value: object, around: tuple[int, ...] = ()) -> str:
+def fixed(value: object, around: tuple[int, ...] = ()) -> str:
     """A text of a function or an argument that is the same in each run of a program: no address is in it.
 
     `around`: what it is in, by `id`, since functions and lists may refer to themselves.
     """
     if id(value) in around:
         return "itself"
-    inner = partial(_fixed, around=(*around, id(value)))
+    inner = partial(fixed, around=(*around, id(value)))
     match value:
         case None | bool() | int() | float() | str() | bytes() | PurePath():
             return repr(value)

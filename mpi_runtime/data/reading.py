@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mpi_runtime.core import published
-from mpi_runtime.data import formats
+from mpi_runtime.data import formats, webdataset
 from mpi_runtime.data.arrow import pa, pq
 from mpi_runtime.data.dataset import Dataset
+from mpi_runtime.data.finding import File, FileShuffleConfig, Orders, Paths, find
 from mpi_runtime.data.options import needs
-from mpi_runtime.data.plan import Source
+from mpi_runtime.data.plan import Source, fixed
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.sources import cuts
 from mpi_runtime.data.steps import Piece, Where
-from mpi_runtime.data.writing import MISSING, local
+from mpi_runtime.data.writing import MISSING
 
 if TYPE_CHECKING:
     import pyarrow
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Read = Callable[[str, Mapping[str, object]], Iterator["pyarrow.Table"]]
 PATH = "path"
 TASKS_OF_CPU = 4
 """Small files are read several by a task, so that there are about this number of tasks for each CPU."""
-ABSENT = ("filesystem", "partitioning", "partition_filter", "shuffle", "meta_provider", "arrow_open_stream_args")
+ABSENT = ("filesystem", "partitioning", "partition_filter", "meta_provider", "arrow_open_stream_args")
 """Arguments of Ray that are not here. None asks for nothing."""
 IMAGES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
-
-
-class File:
-    """A file to be read, or some of its row groups."""
-
-    def __init__(self, path: str, size: int, root: str, groups: tuple[int, ...] = ()) -> None:
-        self.path = path
-        self.size = size
-        self.root = root
-        """The directory in which it was found: names below it may have values of columns, as "year=2024"."""
-        self.groups = groups
 
 
 class Files(Piece):
@@ -105,7 +93,9 @@ def read_parquet(
         file_extensions: of files in directories.
         concurrency: the most tasks that read at a time.
         override_num_blocks: the number of parts that tasks read.
-        options: `num_cpus`, `memory` and others of `map_batches`, for the tasks.
+        options: `shuffle`: "files" or a `FileShuffleConfig` gives the files another order in each run.
+            `ignore_missing_paths`: paths that are not there are left out. `num_cpus`, `memory` and others of
+            `map_batches`, for the tasks.
     """
     kept = {"columns": None if columns is None else list(columns), "filter": filter}
     made = _of_files(
@@ -241,7 +231,7 @@ def read_images(
         file_extensions: of files in directories.
         concurrency: the most tasks that read at a time.
         override_num_blocks: the number of parts that tasks read.
-        options: `num_cpus`, `memory` and others of `map_batches`, for the tasks.
+        options: as of `read_parquet`.
     """
     if size is not None and (len(size) != 2 or min(size) < 1):
         raise ValueError(f"read_images(size={size!r}) must be a height and a width of at least 1")
@@ -252,47 +242,40 @@ def read_images(
     )  # fmt: skip
 
 
-def find(paths: Paths, extensions: Sequence[str] | None) -> list[File]:
-    """The files of paths, patterns and directories, in the order of their names for each.
+@published("mpi_runtime.data")
+def read_webdataset(
+    paths: Paths,
+    *,
+    decoder: object = True,
+    fileselect: object = None,
+    filerename: object = None,
+    suffixes: object = None,
+    include_paths: bool = False,
+    file_extensions: Sequence[str] | None = ("tar",),
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+    **options: object,
+) -> Dataset:
+    """Read tar files with samples: files with the same name up to its first dot are a row, their endings the columns.
 
-    Raises:
-        FileNotFoundError: there is nothing.
+    Args:
+        paths: where the files are, as of `read_parquet`.
+        decoder: True: texts, numbers ("cls"), JSON, arrays ("npy") and images by their endings; "PIL": images are
+            those of Pillow; a function of a sample; None: all stays bytes; or a list of these.
+        fileselect: patterns of names, or a function: others are left out.
+        filerename: pairs of a part of a name and what it becomes, or a function.
+        suffixes: patterns of endings, or a function: others are left out.
+        include_paths: add a column "path".
+        file_extensions: of files in directories.
+        concurrency: the most tasks that read at a time.
+        override_num_blocks: the number of parts that tasks read.
+        options: as of `read_parquet`.
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    endings = tuple("." + one.lstrip(".").lower() for one in extensions or ())
-    found: list[File] = []
-    for one in given:
-        path = os.path.abspath(os.path.expanduser(local(one)))
-        if os.path.isdir(path):
-            found += [File(name, os.path.getsize(name), path) for name in _below(path, endings)]
-        elif os.path.exists(path):
-            found.append(File(path, os.path.getsize(path), _root_of(path)))
-        elif glob.has_magic(path):
-            names = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
-            found += [File(name, os.path.getsize(name), _root_of(path)) for name in names]
-        else:
-            raise FileNotFoundError(f"there is no file {path}")
-    if not found:
-        wanted = f" that end in {', '.join(endings)}" if endings else ""
-        raise FileNotFoundError(f"there are no files{wanted} in {', '.join(os.fspath(one) for one in given)}")
-    return found
-
-
-def _below(folder: str, endings: tuple[str, ...]) -> list[str]:
-    found = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if name[0] not in "._")
-        kept = [name for name in names if name[0] not in "._" and (not endings or name.lower().endswith(endings))]
-        found += [os.path.join(place, name) for name in kept]
-    return sorted(found)
-
-
-def _root_of(path: str) -> str:
-    """The directory above the first part of a path that may be a value of a column, as "year=2024"."""
-    root = os.path.dirname(path)
-    while "=" in root or glob.has_magic(root):
-        root = os.path.dirname(root)
-    return root
+    kept = {"decoder": decoder, "fileselect": fileselect, "filerename": filerename, "suffixes": suffixes}
+    return _of_files(
+        "read_webdataset", paths, webdataset.samples, kept, include_paths, file_extensions, concurrency,
+        override_num_blocks, options,
+    )  # fmt: skip
 
 
 def _of_files(
@@ -308,16 +291,22 @@ def _of_files(
 ) -> Dataset:
     asked = {name: options[name] for name in ABSENT if name in options}
     if unknown := [name for name, value in asked.items() if value is not None]:
-        raise TypeError(
-            f"{caller}() has no argument {unknown[0]}: it reads files of this file system, in the order of names"
-        )
-    wanted = needs(caller, False, concurrency=concurrency, **{k: v for k, v in options.items() if k not in asked})  # type: ignore[arg-type]
-    files = find(paths, extensions)
+        raise TypeError(f"{caller}() has no argument {unknown[0]}: it reads files of this file system")
+    of_files = {*ABSENT, "shuffle", "ignore_missing_paths"}
+    of_tasks = {name: value for name, value in options.items() if name not in of_files}
+    wanted = needs(caller, False, concurrency=concurrency, **of_tasks)  # type: ignore[arg-type]
+    files = find(paths, extensions, bool(options.get("ignore_missing_paths")))
     if "partitioning" in asked:  # None: names of directories are not values
         files = [File(file.path, file.size, os.path.dirname(file.path)) for file in files]
+    shuffle = options.get("shuffle")
+    if not (shuffle is None or shuffle == "files" or isinstance(shuffle, FileShuffleConfig)):
+        raise ValueError(f'{caller}(shuffle={shuffle!r}): it must be None, "files" or a FileShuffleConfig')
+    config = FileShuffleConfig() if shuffle == "files" else shuffle
+    orders = Orders(config) if isinstance(config, FileShuffleConfig) else None
 
     def pieces(cpus: int, block_bytes: int) -> list[Block]:
-        parts = [part for file in files for part in _parts(file, read, block_bytes)]
+        ordered = files if orders is None else orders.of(files)
+        parts = [part for file in ordered for part in _parts(file, read, block_bytes)]
         total = sum(part.size for part in parts)
         few = count or max(TASKS_OF_CPU * cpus, -(-total // block_bytes))
         made = []
@@ -327,7 +316,8 @@ def _of_files(
             made.append(Block(Files(some, read, kept, include_paths), 0, 0, origin, key=(i,)))
         return made
 
-    identity = tuple((file.path, file.size) for file in files), repr(sorted(kept.items()))
+    by_chance = () if shuffle is None else (repr(config),)
+    identity = tuple((file.path, file.size) for file in files), fixed(kept), *by_chance
     names = tuple(file.path for file in files)
     return Dataset(Source(caller, pieces, lambda: identity, files=names, needs=wanted))
 

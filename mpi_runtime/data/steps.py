@@ -30,6 +30,11 @@ class BlockError(UserCodeException):
     """A function, a reader or a writer of a data set has failed. The message names the rows; the cause is its error."""
 
 
+@published("mpi_runtime.data")
+class ColumnError(BlockError, ValueError):
+    """A sort, a group or a reduction names a column that is not there."""
+
+
 class Step(Struct, frozen=True):
     """A function, and how it is called."""
 
@@ -137,7 +142,7 @@ def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[obje
         name = where.step or "a reader"
         text = f"{name} has failed{where}: {type(error).__name__}: {error}"
         if not chain.catches:
-            raise BlockError(text) from error
+            raise (ColumnError if isinstance(error, ColumnError) else BlockError)(text) from error
         yield None
         yield Meta(0, 0, time.perf_counter() - began, True, text)
 

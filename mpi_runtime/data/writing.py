@@ -20,10 +20,11 @@ import numpy
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pa_csv, pq
-from mpi_runtime.data.plan import PLAIN, Mapped, Needs, Operator, identity
+from mpi_runtime.data.plan import PLAIN, Divided, Mapped, Needs, Operator, identity
 from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.running import Running, blocks_of
 from mpi_runtime.data.steps import WRITE, Step
+from mpi_runtime.errors import optional
 from mpi_runtime.files.writing import beside
 
 if TYPE_CHECKING:
@@ -93,6 +94,13 @@ def numpy_file(table: pyarrow.Table, path: str, options: Mapping[str, object]) -
         numpy.save(file, batch[column])
 
 
+def image(table: pyarrow.Table, path: str, options: Mapping[str, object]) -> None:
+    """Write the image of a row."""
+    pillow = optional.load("write_images", "PIL.Image", "pillow")
+    [row] = blocks.to_rows(table)
+    pillow.fromarray(numpy.asarray(row[str(options["column"])])).save(path, str(options["file_format"]))
+
+
 class Writer:
     """Writes a block. It is a step of a task."""
 
@@ -104,6 +112,7 @@ class Writer:
         suffix: str,
         options: Mapping[str, object],
         partition: Sequence[str],
+        by_row: bool,
     ) -> None:
         self._save = save
         self._folder = folder
@@ -111,12 +120,17 @@ class Writer:
         self._suffix = suffix
         self._options = options
         self._partition = partition
+        self._by_row = by_row
 
     def __call__(self, table: pyarrow.Table, place: tuple[int, ...]) -> pyarrow.Table:
         """Write it, and report its files."""
-        name = f"{self._prefix}_{'_'.join(f'{number:06d}' for number in place)}.{self._suffix}"
-        parts = _partitioned(table, self._partition) if self._partition else {"": table}
-        names = [os.path.join(folder, name) for folder in parts]
+        name = f"{self._prefix}_{'_'.join(f'{number:06d}' for number in place)}"
+        if self._by_row:
+            parts = {f"{name}_{row:06d}": table.slice(row, 1) for row in range(table.num_rows)}
+        else:
+            folders = _partitioned(table, self._partition) if self._partition else {"": table}
+            parts = {os.path.join(folder, name): part for folder, part in folders.items()}
+        names = [f"{one}.{self._suffix}" for one in parts]
         for one, part in zip(names, parts.values(), strict=True):
             os.makedirs(os.path.dirname(os.path.join(self._folder, one)), exist_ok=True)
             with beside(os.path.join(self._folder, one)) as path:
@@ -147,8 +161,12 @@ def write(
     mode: str,
     concurrency: int | None,
     partition: Sequence[str] = (),
+    by_row: bool = False,
+    rows: int | None = None,
 ) -> None:
-    """Write all blocks into a directory."""
+    """Write all blocks into a directory: each into a file, or each row; `rows`: blocks have at least this number."""
+    if rows is not None:
+        operator = Divided(operator, rows, is_exact=False)
     mode = str(getattr(mode, "value", mode)).lower()
     if mode not in ("append", "overwrite", "ignore", "error"):
         raise ValueError(f'mode must be "append", "overwrite", "ignore" or "error", not {mode!r}')
@@ -161,7 +179,7 @@ def write(
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, exist_ok=True)
     prefix = hashlib.blake2b(repr((identity(operator), suffix, *partition)).encode(), digest_size=8).hexdigest()
-    step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition))
+    step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition, by_row))
     needs = Needs(concurrency=concurrency) if concurrency else PLAIN
     written: set[str] = set()
     for block in blocks_of(Running(Mapped(operator, step, needs), ordered=False, note=note)):

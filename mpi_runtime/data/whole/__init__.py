@@ -3,5 +3,5 @@
 - `exchange.py`: cuts blocks into pieces, and gathers new blocks of them
 - `sorting.py`: orders, and parts by ranges of keys
 - `grouping.py`: groups of rows with equal keys
-- `dividing.py`: numbers of rows, and the same rows in another number of blocks
+- `dividing.py`: rows by their places: their number, other blocks, parts, and those of several data sets as one
 """

@@ -8,18 +8,21 @@ freed when it was made. New blocks are read as files are: by tasks that stop whe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy
 
 import mpi_runtime
 from mpi_runtime.data import blocks
+from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.iterating import value_of
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import stored
-from mpi_runtime.data.steps import Piece, Where
+from mpi_runtime.data.steps import ColumnError, Piece, Where
 
 if TYPE_CHECKING:
     import pyarrow
@@ -114,6 +117,47 @@ def shuffle(operator: Operator, seed: int | None, count: int | None, cpus: int, 
         return table.take(numpy.random.default_rng([base, 1, number]).permutation(table.num_rows))
 
     return exchange("random_shuffle", kept, parts, cpus, places, finish)
+
+
+def sample(table: pyarrow.Table, place: tuple[int, ...], fraction: float, seed: int | None) -> pyarrow.Table:
+    """Rows of a block by chance."""
+    random = numpy.random.default_rng(None if seed is None else [seed, *place])
+    return table.filter(pa.array(random.random(table.num_rows) < fraction))
+
+
+def by_hash(
+    operator: Operator, names: Sequence[str], count: int, is_sorted: bool, cpus: int, block_bytes: int
+) -> list[Block]:
+    """This number of new blocks. Rows with equal values in these columns are in one of them."""
+    del block_bytes
+
+    def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
+        del number
+        check_columns(table, names)
+        found = numpy.zeros(table.num_rows, numpy.uint64)
+        for name in names:
+            codes = pc.dictionary_encode(table.column(name), null_encoding="encode").combine_chunks()
+            hashes = numpy.array([_hash(value) for value in codes.dictionary.to_pylist()] or [0], numpy.uint64)
+            found = found * numpy.uint64(31) + hashes[numpy.asarray(codes.indices)]
+        return numpy.asarray(found % numpy.uint64(count), numpy.int64)
+
+    def finish(table: pyarrow.Table, number: int) -> pyarrow.Table:
+        del number
+        return table.sort_by([(name, "ascending") for name in names]) if is_sorted else table
+
+    return exchange("repartition", stored(operator), count, cpus, places, finish)
+
+
+def _hash(value: object) -> int:
+    """The same in each process; numbers that are equal have the same, whatever their type."""
+    is_number = isinstance(value, int | float) and not (isinstance(value, float) and math.isnan(value))
+    return hash(value) & 0xFFFFFFFF if is_number else zlib.crc32(repr(value).encode())
+
+
+def check_columns(table: pyarrow.Table, names: Sequence[str]) -> None:
+    """Refuse names that are not those of columns, by ColumnError."""
+    if unknown := [name for name in names if name not in table.column_names]:
+        raise ColumnError(f"there is no column {', '.join(unknown)}: there are {table.column_names}")
 
 
 def block_order(operator: Operator, seed: int | None, cpus: int, block_bytes: int) -> list[Block]:

@@ -20,7 +20,8 @@ from mpi_runtime.data.aggregate import AggregateFn, names_of
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.steps import TABLES, Step
-from mpi_runtime.data.whole.sorting import check_columns, keys_of, sort_rows
+from mpi_runtime.data.whole.exchange import check_columns
+from mpi_runtime.data.whole.sorting import keys_of, sort_rows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 HELD = "__accumulators__"
 """The column with the accumulators of groups."""
+LAST = "__is_last__"
+"""The column of rows that a stratified division puts into the test."""
 
 
 def groups(table: pyarrow.Table, names: Sequence[str]) -> Iterator[pyarrow.Table]:
@@ -88,6 +91,12 @@ def held(operator: Operator, names: Sequence[str], fns: Sequence[AggregateFn]) -
         if not isinstance(fn, AggregateFn):
             raise TypeError(f"aggregate() takes instances of AggregateFn, such as Sum('x'), not {fn!r}")
     return Mapped(operator, Step(TABLES, "aggregate", _held, (tuple(names), tuple(fns))), PLAIN)
+
+
+def last_marked(table: pyarrow.Table, share: float) -> pyarrow.Table:
+    """A group with a column that says which rows are in its last part."""
+    edge = table.num_rows - int(table.num_rows * share)
+    return table.append_column(LAST, pa.array(numpy.arange(table.num_rows) >= edge))
 
 
 def same(table: object) -> object:

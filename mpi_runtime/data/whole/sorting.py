@@ -13,7 +13,7 @@ from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import stored
-from mpi_runtime.data.whole.exchange import count_of, exchange
+from mpi_runtime.data.whole.exchange import check_columns, count_of, exchange
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,12 +48,6 @@ def order(table: pyarrow.Table, keys: Keys) -> numpy.ndarray:
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         kinds = {field.name: str(field.type) for field in sortable.schema}
         raise TypeError(f"these columns have no order: {kinds}") from error
-
-
-def check_columns(table: pyarrow.Table, names: Sequence[str]) -> None:
-    """Refuse names that are not those of columns, by ValueError."""
-    if unknown := [name for name in names if name not in table.column_names]:
-        raise ValueError(f"there is no column {', '.join(unknown)}: there are {table.column_names}")
 
 
 def sort_rows(table: pyarrow.Table, keys: Keys) -> pyarrow.Table:

@@ -402,7 +402,7 @@ def filtering_rows():
 
 
 def filtering_by_expressions():
-    """Expressions are made of columns and values. Differs: they are texts, or expressions of pyarrow.compute."""
+    """Expressions are made of columns and values."""
     from ray.data.expressions import col, lit
 
     ds = ray.data.from_items([{"id": i, "x": None if i == 3 else i * 2} for i in range(8)])
@@ -413,7 +413,7 @@ def filtering_by_expressions():
 
 
 def columns_by_expressions():
-    """`with_column` adds a column that an expression gives. Differs: add_column() takes a function."""
+    """`with_column` adds a column that an expression gives."""
     from ray.data.expressions import col, lit
 
     ds = ray.data.range(3)

@@ -301,8 +301,7 @@ def several_data_sets_of_a_training():
 
 
 def data_sets_that_are_not_split():
-    """`DataConfig` says which are split; the others go whole to each worker. Differs: a data set in `train_loop_config`
-    is whole for each worker."""
+    """`DataConfig` says which are split; the others go whole to each worker."""
     with _folder() as folder, _folder() as notes:
         place = str(notes)
 

@@ -27,3 +27,4 @@ def test_each_public_method_has_a_row() -> None:
     known = {name for name, _, _ in ROWS}
     assert len(ROWS) > 80
     assert known >= {name for name in data.__all__ if name.startswith(("read_", "from_", "range"))}
+    assert known >= set(data._HOMES["aggregate"].split())

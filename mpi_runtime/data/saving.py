@@ -1,0 +1,124 @@
+"""The methods of a data set that write files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mpi_runtime.data import webdataset, writing
+from mpi_runtime.data.plan import Operator
+from mpi_runtime.data.progress import Stats
+
+
+class Saving:
+    """What writes the rows of an operator."""
+
+    _operator: Operator
+    _note: Callable[[Stats], None]
+
+    def write_parquet(
+        self,
+        path: str,
+        *,
+        partition_cols: Sequence[str] | None = None,
+        mode: str = writing.SaveMode.APPEND,
+        concurrency: int | None = None,
+        min_rows_per_file: int | None = None,
+        **options: object,
+    ) -> None:
+        """Write a file of Parquet for each block into a directory. Options are those of `pyarrow.parquet.write_table`.
+
+        A program that is run again replaces its files. `mode` says what happens to others: see `SaveMode`.
+        With `partition_cols` each block is a file for each of their values, in a directory such as "year=2024".
+        `min_rows_per_file`: small blocks are joined to files with this number of rows.
+        """
+        columns = different(partition_cols or ())
+        writing.write(
+            self._operator, self._note, writing.parquet, path, "parquet", options, mode, concurrency, columns,
+            rows=min_rows_per_file,
+        )  # fmt: skip
+
+    def write_csv(
+        self,
+        path: str,
+        *,
+        mode: str = writing.SaveMode.APPEND,
+        concurrency: int | None = None,
+        min_rows_per_file: int | None = None,
+        **options: object,
+    ) -> None:
+        """Write a file of comma-separated values for each block. Options are those of `pyarrow.csv.WriteOptions`."""
+        writing.write(
+            self._operator, self._note, writing.csv, path, "csv", options, mode, concurrency, rows=min_rows_per_file
+        )
+
+    def write_json(
+        self,
+        path: str,
+        *,
+        mode: str = writing.SaveMode.APPEND,
+        concurrency: int | None = None,
+        min_rows_per_file: int | None = None,
+        **options: object,
+    ) -> None:
+        """Write a file with an object in each line for each block. Options are those of `pandas.DataFrame.to_json`."""
+        writing.write(
+            self._operator, self._note, writing.json, path, "json", options, mode, concurrency, rows=min_rows_per_file
+        )
+
+    def write_numpy(
+        self, path: str, *, column: str, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None
+    ) -> None:
+        """Write a column as a file of numpy for each block."""
+        writing.write(
+            self._operator, self._note, writing.numpy_file, path, "npy", {"column": column}, mode, concurrency
+        )
+
+    def write_webdataset(
+        self,
+        path: str,
+        *,
+        encoder: object = True,
+        mode: str = writing.SaveMode.APPEND,
+        concurrency: int | None = None,
+        min_rows_per_file: int | None = None,
+    ) -> None:
+        """Write a tar file for each block, with a file for each column of each row: see `read_webdataset`.
+
+        The column "__key__" has the names of rows; without it they are numbers. `encoder`: True makes bytes of values
+        by the names of columns, which are endings; a function of a row, or a list, does what else is needed.
+        """
+        options = {"encoder": encoder}
+        writing.write(
+            self._operator,
+            self._note,
+            webdataset.write,
+            path,
+            "tar",
+            options,
+            mode,
+            concurrency,
+            rows=min_rows_per_file,
+        )
+
+    def write_images(
+        self,
+        path: str,
+        column: str,
+        file_format: str = "png",
+        *,
+        mode: str = writing.SaveMode.APPEND,
+        concurrency: int | None = None,
+    ) -> None:
+        """Write an image for each row with Pillow, from the array of a column."""
+        options = {"column": column, "file_format": {"jpg": "jpeg"}.get(file_format, file_format)}
+        writing.write(
+            self._operator, self._note, writing.image, path, file_format, options, mode, concurrency, by_row=True
+        )
+
+
+def different(names: str | Sequence[str]) -> list[str]:
+    """Names of columns as a list; ValueError: one is not a string, or is there twice."""
+    found = [names] if isinstance(names, str) else list(names)
+    if wrong := [name for name in found if not isinstance(name, str) or found.count(name) > 1]:
+        raise ValueError(f"names of columns must be different strings: there is {wrong[0]!r} in {found}")
+    return found
