@@ -24,6 +24,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
     driver_of,
 )
+from mpi_runtime.scheduler.protocol.limits import WANTED_MAX
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records import lifecycle
@@ -180,15 +181,20 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
     Returns one that does not exist, or None.
     """
     call = task.call
+    objects_by_id = state.objects
     lost = None
     for id in call.arguments:
-        found = state.objects.get(id)
+        found = objects_by_id.get(id)
         if found is None:
             lost = id
             continue
         found.references += 1
         if found.state in lifecycle.UNSEALED:
             objects.await_value(found, task)
+    if 0 < task.missing <= WANTED_MAX:
+        for id in call.arguments:
+            if (maker := objects_by_id[id].task if id in objects_by_id else None) is not None:
+                maker.call.wanted = True
     if call.holds:  # an object that is gone is not held, and a later one with its id must not be released
         call.holds = tuple([id for id in call.holds if objects.hold(state, id)])
     if call.actor and not objects.hold(state, call.actor):

@@ -288,6 +288,8 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     """To an executor: recorded values to load. The call runs only if that fails."""
     scattered: Number = 0
     """For gangs: the last `arguments` are this many lists, each with an object for each rank."""
+    wanted: bool = False
+    """To an executor: whether other calls wait for its end, so that it is sent at once."""
 
 
 def cut(call: Call, ranks: int, rank: int) -> tuple[bytes, ...]:

@@ -21,6 +21,10 @@ LOCAL_QUEUE_CALLS_MAX: Final = 256
 ACTOR_CALLS_MAX: Final = 256
 """The most assigned calls of one actor. No other executor could run them, so there are more than for tasks."""
 
+WANTED_MAX: Final = 8
+"""A call that waits for at most this many others has their ends reported at once. Of more ends only the last matters,
+and each would cost a message."""
+
 FORK_WORTH_US: Final = 10_000
 """Backlog per executor that justifies forking another one: a fork and its first call take about this long."""
 

@@ -106,7 +106,7 @@ class Results:
         if self.ends_gang or has_errors:
             values = [Value(message.data)] if isinstance(message, Done) else message.values
             message = Returned(call.id, values, duration_us, has_errors=bool(has_errors), ends_gang=self.ends_gang)
-        self._post(spec, message, start_us)
+        self._post(spec, call, message, start_us)
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
         """Send the error of a call, or end the process if the error demands it."""
@@ -123,9 +123,9 @@ class Results:
                 end = self._raised(call, spec, remote_errors.substitute(error, problem), duration_us)
             if not isinstance(end, Returned):
                 self._give_out(spec, error, end)
-            self._post(spec, end, start_us)
+            self._post(spec, call, end, start_us)
 
-    def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
+    def _post(self, spec: Spec, call: Call, message: Done | Returned, start_us: int) -> None:
         client = self._client
         message.start_us = start_us
         client.outbox.ends_call = False
@@ -138,7 +138,8 @@ class Results:
         if self.saver is not None and isinstance(spec.kind, MethodSpec) and self.saver.post(spec, message):
             return
         slow_us = spec.gather_us or _SLOW_US
-        if not self.is_concurrent and (message.duration_us > slow_us or not client.feed.calls):
+        is_due = call.wanted or message.duration_us > slow_us or not client.feed.calls
+        if is_due and not self.is_concurrent:
             client.outbox.post_now(message)
         elif spec.max_retries and not spec.gather_us:
             client.outbox.post(message)
