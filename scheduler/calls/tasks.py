@@ -6,6 +6,8 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints, lifetimes
 from mpi_runtime.scheduler.calls.refusals import check_scattered, check_spec, check_unknown_end
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
+from mpi_runtime.scheduler.dispatch.dependencies import come_back
+from mpi_runtime.scheduler.dispatch.dispatch import settle
 from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import errors, history
@@ -21,10 +23,11 @@ from mpi_runtime.scheduler.protocol.events import (
     Returned,
     Spec,
     TaskSpec,
+    Unfilled,
     Value,
     driver_of,
 )
-from mpi_runtime.scheduler.protocol.limits import WANTED_MAX
+from mpi_runtime.scheduler.protocol.limits import FOLLOWED_BYTES_MAX, WANTED_MAX
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records import lifecycle
@@ -173,6 +176,8 @@ def begin(state: State, task: Task, lost: bytes | None) -> None:
         constraints.await_group(state, task)
         if not task.missing:
             arguments_ready(state, task)
+        elif task.missing <= WANTED_MAX:
+            state.leads.append(task)
 
 
 def hold_arguments(state: State, task: Task) -> bytes | None:
@@ -281,6 +286,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    function.is_plain = len(event.data) <= FOLLOWED_BYTES_MAX
     history.record(state, executor, task, event.start_us, event.duration_us, past.RETURNED)
     advance(state.stories, task, FINISH)
     if task.call.digest:
@@ -328,6 +334,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     if task.state != SENT or not is_whole:
         raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
     executor.drop(event.id)
+    function.is_plain = False
     outcome = past.RAISED if event.raised else past.RETURNED
     if event.raised and task.is_cancelled:
         outcome = past.CANCELLED
@@ -357,6 +364,22 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     call_ends.conclude(state, task, event.values, FINISH, failure, event.trace)
     if not isinstance(function.spec.kind, TaskSpec):
         lifetimes.ended(state, task)
+
+
+def unfilled(state: State, client: Client, event: Unfilled, now: int) -> None:
+    """Have a call wait again that was sent behind its arguments, and whose executor has not made one of them."""
+    executor = client.as_executor()
+    task = executor.assigned.get(event.id)
+    if task is None:
+        check_unknown_end(executor)
+        return
+    require(task.has_followed and task.state == SENT, f"a call of {task.function.spec.name} comes back as it cannot")
+    executor.drop(event.id)
+    if task.is_cancelled:
+        call_ends.cancelled(state, task)
+    else:
+        come_back(state, task, "its executor had not made an argument")
+    settle(state, executor, now)
 
 
 def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:

@@ -25,6 +25,18 @@ WANTED_MAX: Final = 8
 """A call that waits for at most this many others has their ends reported at once. Of more ends only the last matters,
 and each would cost a message."""
 
+FOLLOWERS_MAX: Final = 64
+"""The most calls of an executor that wait for values of calls before them there: some round trips of short ones."""
+
+FOLLOW_US_MAX: Final = 1_000
+"""Calls up to this long follow, and are followed: for longer ones the round trip to the head does not matter."""
+
+FOLLOWED_BYTES_MAX: Final = 4096
+"""Values up to this size are kept by their executor for the calls behind."""
+
+FOLLOWED_MAX: Final = 256
+"""The number of values that an executor keeps for them: of all calls that may be assigned to it."""
+
 FORK_WORTH_US: Final = 10_000
 """Backlog per executor that justifies forking another one: a fork and its first call take about this long."""
 

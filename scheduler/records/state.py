@@ -292,6 +292,8 @@ class State:
         """Whether resources became free since the last decision."""
         self.woken: list[Task] = []
         """Calls that have got their last missing argument."""
+        self.leads: list[Task] = []
+        """Calls that may follow others, or be followed, since the last decision: see `following.py`."""
         self.unreferenced_actors: list[Actor] = []
         """Actors that have lost their last handle."""
         self.called: dict[Actor, None] = {}

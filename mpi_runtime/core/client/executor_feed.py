@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from mpi_runtime.scheduler.protocol.effects import Demand, Entry
-from mpi_runtime.scheduler.protocol.events import Call, Spec
+from mpi_runtime.scheduler.protocol.effects import Demand, Entry, Ready, ReadyElsewhere
+from mpi_runtime.scheduler.protocol.events import Call, Done, Spec
+from mpi_runtime.scheduler.protocol.limits import FOLLOWED_BYTES_MAX, FOLLOWED_MAX
 
 ALL = 1 << 62
 """More items than any call yields: the number of consumed items of a call if no process will take its items."""
@@ -20,6 +21,12 @@ class Feed:
     def __init__(self) -> None:
         self.calls: deque[tuple[Call, list[Entry]]] = deque()
         """Calls to run, each with the values of its arguments."""
+        self.lacking: set[bytes] = set()
+        """Those of them that have arguments that calls before them make. Only for membership."""
+        self.has_followers = False
+        """Whether there were such calls."""
+        self.recent: dict[bytes, bytes] = {}
+        """The last small results since then, by call."""
         self.received = 0
         """The number of calls so far."""
         self.specs: dict[int, Spec] = {}
@@ -36,6 +43,30 @@ class Feed:
         """Note the arrival of a call."""
         self.received += 1
         self.calls.append((call, arguments))
+
+    def lacks(self, call: bytes, argument: bytes) -> Entry:
+        """Note that a call arrives without an argument. Return what stands for that."""
+        self.lacking.add(call)
+        self.has_followers = True
+        return ReadyElsewhere(argument)
+
+    def remember(self, end: Done) -> None:
+        """Keep a result for calls behind: its bytes, since user code may change the object."""
+        if len(end.data) <= FOLLOWED_BYTES_MAX:
+            self.recent[end.id] = end.data
+            if len(self.recent) > FOLLOWED_MAX:
+                del self.recent[next(iter(self.recent))]
+
+    def fill(self, call: Call, arguments: list[Entry]) -> bool:
+        """Fill in the arguments that a call lacks. Return whether all were made here."""
+        self.lacking.discard(call.id)
+        for index, id in enumerate(call.arguments):
+            if type(arguments[index]) is ReadyElsewhere:
+                data = self.recent.get(id)
+                if data is None:
+                    return False
+                arguments[index] = Ready(id, data)
+        return True
 
     def is_ready(self) -> bool:
         """Whether the executor has something to do."""

@@ -127,7 +127,7 @@ class Arrivals:
         """Expected objects that have arrived and were not handled."""
 
     def take(self, messages: list[Any]) -> None:
-        """Take in one frame. The values of a call's arguments precede it in the same frame."""
+        """Take in one frame. The values of a call's arguments precede it, or calls before it will make them here."""
         arguments: dict[bytes, Entry] = {}
         is_for_calls = False
         values, counts, expected = self._references.values, self._references.counts, self.expected
@@ -141,7 +141,7 @@ class Arrivals:
                 else:
                     arguments[message.id] = message
             elif kind is Call:
-                self._feed.came(message, [self._argument(id, arguments) for id in message.arguments])
+                self._feed.came(message, [self._argument(id, arguments, message) for id in message.arguments])
             elif kind is Spec:
                 self._feed.specs[message.id] = message
             elif kind in (Allocated, Answer):
@@ -168,9 +168,9 @@ class Arrivals:
                 arguments[message.id] = message
         self.taken += len(messages)  # last: waiting threads rely on it
 
-    def _argument(self, id: bytes, arguments: dict[bytes, Entry]) -> Entry:
-        found = arguments.get(id)
-        return found if found is not None else self._references.values[id]
+    def _argument(self, id: bytes, arguments: dict[bytes, Entry], call: Call) -> Entry:
+        found = arguments.get(id) or self._references.values.get(id)
+        return found if found is not None else self._feed.lacks(call.id, id)
 
     def _note_arrival(self, message: Entry) -> None:
         """Note the arrival of a value to which this process has references."""

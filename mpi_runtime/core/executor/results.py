@@ -35,6 +35,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Returned,
     Spec,
     TaskSpec,
+    Unfilled,
     Value,
 )
 from mpi_runtime.scheduler.protocol.questions import Nodes
@@ -137,6 +138,8 @@ class Results:
             client.blocking.resumes()
         if self.saver is not None and isinstance(spec.kind, MethodSpec) and self.saver.post(spec, message):
             return
+        if client.feed.has_followers and type(message) is Done:
+            client.feed.remember(message)
         slow_us = spec.gather_us or _SLOW_US
         is_due = call.wanted or message.duration_us > slow_us or not client.feed.calls
         if is_due and not self.is_concurrent:
@@ -145,6 +148,12 @@ class Results:
             client.outbox.post(message)
         else:  # it is not run again, or is to be sent late: if this process is killed, its agent has it
             client.outbox.entrust(message, spec.gather_us)
+
+    def unfilled(self, call: Call) -> None:
+        """Send a call back that lacks an argument."""
+        if self._cancels.attempts:
+            self._cancels.forget(call.id)
+        self._client.outbox.post_now(Unfilled(call.id))
 
     def end_actor(self) -> None:
         """Report that the actor ends. Calls that have not started are not run."""
