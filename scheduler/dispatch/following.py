@@ -105,7 +105,10 @@ def has_room(state: State, executor: Executor, task: Task, now: int) -> bool:
         return False
     if queue_at(state, function, min(task.depth, DEPTH_MAX)) is not queue or queue.is_shut():
         return False
-    return not must_yield(state, executor, queue, first_waiting(state, queue), now)
+    queue.ready.append(task)  # other queues go first, or not, because of this call
+    yields = must_yield(state, executor, queue, first_waiting(state, queue), now)
+    queue.ready.pop()
+    return not yields
 
 
 def is_close_behind(executor: Executor, task: Task) -> bool:
