@@ -5,7 +5,8 @@ The verbs of a library stand with the library: `batch/cli/`, `tune/cli.py`, `rl/
 - `main.py`: the table of verbs, help, `version`
 - `run.py`: `run`: starts a program on N ranks with the installed MPI
 - `restarts.py`: `run --restarts N`: starts a killed program again, with its journal
-- `sessions.py`: `session`: starts, lists and ends sessions
+- `session.py`: `session`: which of the next three has a verb
+- `sessions.py`: starts, lists and ends sessions
 - `session_keeper.py`: the program of rank 0 of a session
 - `session_runs.py`: `session run` and `session logs`
 - `batch.py`: what scripts of batches that earlier versions submitted start

@@ -25,7 +25,7 @@ VERBS = {
     # verb: (where its function is, what it does). Beside the function is its parser, `run_parser` of the verb `run`.
     "run": ("mpi_runtime.cli.run:run", "start a program on N ranks with the installed MPI"),
     "batch": ("mpi_runtime.batch.cli.main:batch", "run the shell commands of a file, within the resources of the job"),
-    "session": ("mpi_runtime.cli.sessions:session", "start a job that outlives its programs, show it, end it"),
+    "session": ("mpi_runtime.cli.session:session", "start a job that outlives its programs, show it, end it"),
     "whatif": ("mpi_runtime.whatif.cli:whatif", "estimate how long a batch or a job would take on other nodes"),
     "view": ("mpi_runtime.cli.view:view", "show a running job, a batch or a search in a browser"),
     "top": ("mpi_runtime.cli.running_job:top", "show a running job, from another terminal"),

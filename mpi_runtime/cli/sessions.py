@@ -1,4 +1,4 @@
-"""The verb `session`: jobs that outlive the programs that use them.
+"""Most verbs below `session`: jobs that outlive the programs that use them.
 
 `start` makes the session file and launches `keep` as the program of rank 0: the keeper (`session_keeper.py`). Under a
 launcher of several ranks, `start` itself becomes the keeper. With the resources of a batch job, `start` submits one.
@@ -23,9 +23,9 @@ from mpi_runtime.cli.running_job import in_lines
 from mpi_runtime.cli.slurm import Options
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.driver import session_jobs
-from mpi_runtime.core.head import inspecting
 from mpi_runtime.core.host.launch import detect
 from mpi_runtime.core.transport.hello import address_of
+from mpi_runtime.core.transport.local import reached
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.files import private, session_files
 from mpi_runtime.files.session_files import Session
@@ -41,14 +41,8 @@ _INTERRUPTED = 130
 """The exit code of shells for SIGINT."""
 
 
-def session(words: Sequence[str]) -> int:
-    """Run a verb below `session`, and return the exit code."""
-    if words[:1] == ["pipe"]:
-        from mpi_runtime.core.lines.pipe import pipe  # not at the top: people do not use it
-
-        return pipe(words[1:])
-    if words[:1] == ["run"]:
-        return session_runs.run(words[1:])
+def perform(words: Sequence[str]) -> int:
+    """Run a verb below `session` that has its options here, and return the exit code."""
     options = session_parser().parse_args(words)
     return _ACTIONS[options.verb](options)
 
@@ -260,7 +254,7 @@ def _state(path: Path, found: Session) -> str:
     is_near = found.host == os.uname().nodename
     if found.is_open and is_near:
         try:
-            inspecting.reached(address_of(found.secret)).close()
+            reached(address_of(found.secret)).close()
             return "running"
         except TimeoutError:
             return "does not answer"

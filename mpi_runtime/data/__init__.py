@@ -20,8 +20,9 @@ loads before it is used.
 - `records.py`: blocks, tasks, stages and orders
 - `plan.py`: operators, and the stages that they become
 - `steps.py`: what a task does with its blocks
-- `whole.py`: numbers of rows, and repartitions
+- `whole/`: what needs all rows at once
 - `options.py`: arguments of transformations
+- `aggregate.py`: what groups are reduced to
 - `aggregating.py`: sums, bounds and means
 - `blocks.py`: tables, batches and rows
 - `columns.py`: columns of arrays and objects
@@ -38,8 +39,9 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
+    "aggregate": "AbsMax AggregateFn AggregateFnV2 Count CountDistinct Max Mean Min Quantile Std Sum Unique",
     "context": "DataContext ExecutionOptions ExecutionResources",
-    "dataset": "Dataset MaterializedDataset",
+    "dataset": "Dataset GroupedData MaterializedDataset",
     "iterating": "DataIterator",
     "options": "ActorPoolStrategy TaskPoolStrategy",
     "reading": "read_binary_files read_csv read_images read_json read_numpy read_parquet read_text",
@@ -52,15 +54,30 @@ _HOMES = {
 """The names of each module, which is loaded when one of them is used."""
 
 __all__ = [
-    "ActorPoolStrategy", "BlockError", "DataContext", "DataIterator", "Dataset", "ExecutionOptions",
-    "ExecutionResources", "MaterializedDataset", "SaveMode", "Schema", "TaskPoolStrategy", "from_arrow", "from_blocks",
-    "from_items", "from_numpy", "from_pandas", "range", "range_tensor", "read_binary_files", "read_csv", "read_images",
-    "read_json", "read_numpy", "read_parquet", "read_text",
+    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "BlockError", "Count", "CountDistinct",
+    "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "ExecutionResources", "GroupedData",
+    "MaterializedDataset", "Max", "Mean", "Min", "Quantile", "SaveMode", "Schema", "Std", "Sum", "TaskPoolStrategy",
+    "Unique", "from_arrow", "from_blocks", "from_items", "from_numpy", "from_pandas", "range", "range_tensor",
+    "read_binary_files", "read_csv", "read_images", "read_json", "read_numpy", "read_parquet", "read_text",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
+    from mpi_runtime.data.aggregate import (
+        AbsMax,
+        AggregateFn,
+        AggregateFnV2,
+        Count,
+        CountDistinct,
+        Max,
+        Mean,
+        Min,
+        Quantile,
+        Std,
+        Sum,
+        Unique,
+    )
     from mpi_runtime.data.context import DataContext, ExecutionOptions, ExecutionResources
-    from mpi_runtime.data.dataset import Dataset, MaterializedDataset
+    from mpi_runtime.data.dataset import Dataset, GroupedData, MaterializedDataset
     from mpi_runtime.data.iterating import DataIterator
     from mpi_runtime.data.options import ActorPoolStrategy, TaskPoolStrategy
     from mpi_runtime.data.reading import (

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import copy
+import math
+
+from msgspec import Struct
+from msgspec.structs import replace
+
 from mpi_runtime.core import published
 
 MIB = 1 << 20
 
 
 @published("mpi_runtime.data")
-class ExecutionResources:
-    """Amounts of resources: how much a stream may use."""
+class ExecutionResources(Struct):
+    """Amounts of resources: how much a stream may use. None is 0."""
 
-    def __init__(
-        self,
-        cpu: float | None = None,
-        gpu: float | None = None,
-        object_store_memory: float | None = None,
-        memory: float | None = None,
-    ) -> None:
-        """`object_store_memory` is the budget of a stream in bytes; the others have no effect."""
-        self.cpu = cpu
-        self.gpu = gpu
-        self.object_store_memory = object_store_memory
-        self.memory = memory
+    cpu: float | None = None
+    gpu: float | None = None
+    object_store_memory: float | None = None
+    """As a limit: the budget of a stream in bytes. The others have no effect."""
+    memory: float | None = None
+
+    def __post_init__(self) -> None:
+        self.cpu, self.gpu = self.cpu or 0.0, self.gpu or 0.0
+        self.object_store_memory, self.memory = self.object_store_memory or 0.0, self.memory or 0.0
+
+    @classmethod
+    def zero(cls) -> ExecutionResources:
+        """Nothing."""
+        return cls()
+
+    @classmethod
+    def inf(cls) -> ExecutionResources:
+        """No limits."""
+        return cls.for_limits()
 
     @classmethod
     def for_limits(
@@ -32,26 +45,52 @@ class ExecutionResources:
         object_store_memory: float | None = None,
         memory: float | None = None,
     ) -> ExecutionResources:
-        """Amounts that are limits."""
-        return cls(cpu, gpu, object_store_memory, memory)
+        """Limits of amounts; an amount of None has no limit."""
+        given = (cpu, gpu, object_store_memory, memory)
+        return cls(*(math.inf if amount is None else amount for amount in given))
+
+    def copy(
+        self,
+        cpu: float | None = None,
+        gpu: float | None = None,
+        memory: float | None = None,
+        object_store_memory: float | None = None,
+    ) -> ExecutionResources:
+        """The same amounts, but for those that are given."""
+        given = {"cpu": cpu, "gpu": gpu, "memory": memory, "object_store_memory": object_store_memory}
+        return replace(self, **{name: amount for name, amount in given.items() if amount is not None})
 
 
 @published("mpi_runtime.data")
-class ExecutionOptions:
+class ExecutionOptions(Struct):
     """Settings of a stream."""
 
-    def __init__(
-        self,
-        resource_limits: ExecutionResources | None = None,
-        preserve_order: bool = False,
-        verbose_progress: bool = False,
-        **unused: object,
-    ) -> None:
-        """`preserve_order`: rows keep their order, also where nobody asks for it. Others are Ray's, without effect."""
-        del unused
-        self.resource_limits = resource_limits or ExecutionResources()
-        self.preserve_order = preserve_order
-        self.verbose_progress = verbose_progress
+    resource_limits: ExecutionResources | None = None
+    """Its `object_store_memory` is the budget in bytes; infinite: a share of the store."""
+    exclude_resources: ExecutionResources | None = None
+    """Accepted for programs written for Ray, without effect: a stream takes what nobody else has."""
+    preserve_order: bool = False
+    """Rows keep their order, also where nobody asks for it."""
+    verbose_progress: bool = False
+    """Accepted, without effect."""
+    locality_with_output: object = False
+    """Accepted, without effect."""
+    actor_locality_enabled: bool = True
+    """Accepted, without effect."""
+
+    def __post_init__(self) -> None:
+        self.resource_limits = self.resource_limits or ExecutionResources.for_limits()
+        self.exclude_resources = self.exclude_resources or ExecutionResources.zero()
+
+    def is_resource_limits_default(self) -> bool:
+        """Whether nothing is limited."""
+        return self.resource_limits == ExecutionResources.for_limits()
+
+    @property
+    def budget(self) -> int | None:
+        """The budget of a stream in bytes, if it is limited."""
+        limit = self.resource_limits.object_store_memory if self.resource_limits else None
+        return int(limit) if limit and math.isfinite(limit) else None
 
 
 @published("mpi_runtime.data")
@@ -69,12 +108,33 @@ class DataContext:
         """The number of blocks that may fail without ending the stream; -1: any number."""
         self.enable_progress_bars = True
         """Whether a stream shows its stages in a terminal."""
+        self._others: dict[str, object] = {}
         for name, value in given.items():
             setattr(self, name, value)
 
     @classmethod
     def get_current(cls) -> DataContext:
-        """The settings of this process."""
+        """The settings of this process. Workers of a training begin with those of its program."""
         if DataContext._current is None:
             DataContext._current = DataContext()
         return DataContext._current
+
+    def enter(self) -> None:
+        """Become the settings of this process."""
+        DataContext._current = self
+
+    def copy(self) -> DataContext:
+        """Settings with the same values."""
+        return copy.deepcopy(self)
+
+    def get_config(self, key: str, default: object = None) -> object:
+        """A value of the program's own, which `set_config` has kept."""
+        return self._others.get(key, default)
+
+    def set_config(self, key: str, value: object) -> None:
+        """Keep a value of the program's own."""
+        self._others[key] = value
+
+    def remove_config(self, key: str) -> None:
+        """Forget a value of the program's own."""
+        self._others.pop(key, None)

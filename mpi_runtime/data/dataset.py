@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy as shallow_copy
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy
 
 from mpi_runtime.core import published
 from mpi_runtime.data import aggregating, blocks, progress, unsupported, writing
+from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
 from mpi_runtime.data.blocks import Row
+from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
 from mpi_runtime.data.options import needs, step
-from mpi_runtime.data.plan import PLAIN, Divided, Joined, Limited, Mapped, Operator, sources
+from mpi_runtime.data.plan import PLAIN, Divided, Exchanged, Joined, Limited, Mapped, Operator, sources
 from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import Running, blocks_of, of_blocks, stored
 from mpi_runtime.data.schema import Schema
-from mpi_runtime.data.splitting import Shares
+from mpi_runtime.data.splitting import Shares, StreamSplitDataIterator
 from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, Step
-from mpi_runtime.data.whole import count_rows, divide, known_count
+from mpi_runtime.data.whole import exchange, grouping, sorting
+from mpi_runtime.data.whole.dividing import count_rows, divide, known_count, stored_part
 
 if TYPE_CHECKING:
     import pandas
@@ -45,6 +50,25 @@ class Dataset(DataIterator):
         self._operator = operator
         self._stats: Stats | None = None
         self._schema: Schema | None = None
+        self._settings: DataContext | None = None
+
+    @property
+    def context(self) -> DataContext:
+        """Its own settings, for iterations over its rows: those of this process at first."""
+        if self._settings is None:
+            self._settings = DataContext.get_current().copy()
+        return self._settings
+
+    def get_context(self) -> DataContext:
+        """Its settings."""
+        return self.context
+
+    @staticmethod
+    def copy(ds: Dataset) -> Dataset:
+        """The same rows, with settings of their own."""
+        made = shallow_copy(ds)
+        made._settings = None if ds._settings is None else ds._settings.copy()
+        return made
 
     def map(self, fn: Callable[..., Mapping[str, object]], **options: object) -> Dataset:
         """Make a row of each row.
@@ -170,27 +194,124 @@ class Dataset(DataIterator):
         keys: Sequence[str] | None = None,
         sort: bool = False,
     ) -> Dataset:
-        """Divide the same rows in the same order into other blocks.
+        """Divide the same rows into other blocks, in the same order unless they are shuffled.
 
         Args:
             num_blocks: their number. All rows are made before the first one moves on.
             target_num_rows_per_block: their rows; the last one of some blocks may have fewer.
             strict: not here; blocks that are smaller stay possible.
-            shuffle: not here.
+            shuffle: rows get random places.
             keys: not here.
             sort: not here.
         """
-        if strict or shuffle or keys or sort:
+        if strict or keys or sort:
             raise NotImplementedError(
-                "repartition() divides rows in their order: strict, shuffle, keys and sort are not here"
+                "repartition() by strict, keys or sort is not here: use sort(key) or groupby(key)"
             )
         check_positive("num_blocks", num_blocks)
         check_positive("target_num_rows_per_block", target_num_rows_per_block)
         if (num_blocks is None) == (target_num_rows_per_block is None):
             raise ValueError("repartition() needs either num_blocks or target_num_rows_per_block")
-        if num_blocks is not None:
-            return Dataset(Divided(self._operator, blocks=num_blocks, divide=divide))
-        return Dataset(Divided(self._operator, rows=target_num_rows_per_block or 0))
+        if num_blocks is None:
+            return Dataset(Divided(self._operator, rows=target_num_rows_per_block or 0))
+        if shuffle:
+            return self.random_shuffle(num_blocks=num_blocks)
+        blocks_of_all = partial(divide, self._operator, num_blocks)
+        return Dataset(Exchanged((self._operator,), f"repartition({num_blocks})", (), blocks_of_all, is_stored=True))
+
+    def random_shuffle(self, *, seed: int | None = None, num_blocks: int | None = None, **options: object) -> Dataset:
+        """Give all rows random places.
+
+        All rows are made first. The store spills those for which it has no memory.
+
+        Args:
+            seed: the same seed gives the same order, with the same blocks on as many CPUs. None: another one each time.
+            num_blocks: the number of blocks; None: it is chosen.
+            options: those of tasks are accepted, without effect.
+        """
+        needs("random_shuffle", False, **options)  # type: ignore[arg-type]
+        check_positive("num_blocks", num_blocks)
+        made = partial(exchange.shuffle, self._operator, seed, num_blocks)
+        return Dataset(Exchanged((self._operator,), "random_shuffle", (seed, num_blocks), made))
+
+    def randomize_block_order(self, *, seed: int | None = None) -> Dataset:
+        """Give all blocks random places; the rows of each keep theirs."""
+        made = partial(exchange.block_order, self._operator, seed)
+        return Dataset(Exchanged((self._operator,), "randomize_block_order", (seed,), made, is_stored=True))
+
+    def sort(self, key: str | Sequence[str], descending: bool | Sequence[bool] = False) -> Dataset:
+        """Bring all rows into the order of a column, or of several; rows with missing values are last.
+
+        All rows are made first. The store spills those for which it has no memory. Equal rows keep their order.
+
+        Args:
+            key: a column, or a list of columns.
+            descending: from the greatest, for all columns or for each.
+        """
+        keys = sorting.keys_of("sort", key, descending)
+        made = partial(sorting.by_range, "sort", self._operator, keys, None)
+        return Dataset(Exchanged((self._operator,), "sort", (keys,), made))
+
+    def groupby(self, key: str | Sequence[str] | None, num_partitions: int | None = None) -> GroupedData:
+        """Make groups of the rows with equal values in a column, or in several; a missing value is equal to others.
+
+            ds.groupby("kind").mean("price")
+            ds.groupby("kind").map_groups(lambda batch: {"longest": [max(batch["text"], key=len)]})
+
+        Results are in the order of the keys.
+
+        Args:
+            key: a column, or a list of columns; None: all rows are one group.
+            num_partitions: the number of blocks of the result; None: it is chosen.
+        """
+        return GroupedData(self, key, num_partitions)
+
+    def aggregate(self, *aggs: AggregateFn) -> dict[str, object] | None:
+        """Reduce all rows, as {"sum(a)": 1, "max(b)": 2}.
+
+        from mpi_runtime.data.aggregate import Max, Sum
+
+        ds.aggregate(Sum("a"), Max("b"))
+        """
+        running = Running(grouping.held(self._operator, (), aggs), ordered=True, note=self._note)
+        tables = [value_of(block.value) for block in blocks_of(running)]
+        if not tables:
+            return None
+        results = grouping.merged(blocks.joined(tables), aggs)
+        return dict(zip(names_of(aggs), results, strict=True))
+
+    def unique(self, column: str, ignore_nulls: bool = False) -> list[object]:
+        """The different values of a column, in the order in which they are first met."""
+        found: Mapping[str, object] = self.aggregate(Unique(column, ignore_nulls, "values")) or {"values": []}
+        values = found["values"]
+        assert isinstance(values, list)
+        return values
+
+    def train_test_split(
+        self, test_size: int | float, *, shuffle: bool = False, seed: int | None = None
+    ) -> tuple[MaterializedDataset, MaterializedDataset]:
+        """Run it, and divide the rows into those of a training and those of its test, which are the last.
+
+        Args:
+            test_size: the rows of the test: their number, or a part between 0 and 1.
+            shuffle: give all rows random places before.
+            seed: of the shuffle.
+        """
+        if not isinstance(test_size, int | float):
+            raise TypeError(f"test_size must be a number of rows, or a part between 0 and 1, not {test_size!r}")
+        whole = (self.random_shuffle(seed=seed) if shuffle else self).materialize()
+        rows = whole.count()
+        least = test_size if type(test_size) is int else None
+        if least is None and not (isinstance(test_size, float) and 0 < test_size < 1):
+            raise ValueError(f"test_size must be a number of rows, or a part between 0 and 1, not {test_size!r}")
+        if least is not None and not 0 < least < rows:
+            raise ValueError(f"test_size must be above 0 and below the number of rows, {rows}, not {test_size}")
+        edge = rows - least if least is not None else int(rows * (1 - test_size))
+        first, second = (stored_part(whole._kept, low, high) for low, high in ((0, edge), (edge, rows)))
+        return (
+            MaterializedDataset(of_blocks(first, "train"), first),
+            MaterializedDataset(of_blocks(second, "test"), second),
+        )
 
     def materialize(self) -> MaterializedDataset:
         """Make all blocks now, and keep them. The store spills those for which it has no memory."""
@@ -289,12 +410,9 @@ class Dataset(DataIterator):
         """
         del locality_hints
         check_positive("n", n)
-        shares = Shares(self._operator, n, equal)
-        return [shares.reader_of(rank, "") for rank in range(n)]
-
-    def shared_by(self, size: int) -> Shares:
-        """For trainers: equal parts for this number of workers."""
-        return Shares(self._operator, size, equal=True)
+        settings = self._settings or DataContext.get_current()
+        shares = Shares(self._operator, n, equal, settings.copy())
+        return [StreamSplitDataIterator(shares, rank) for rank in range(n)]
 
     def write_parquet(
         self, path: str, *, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None, **options: object
@@ -383,17 +501,17 @@ class Dataset(DataIterator):
         return self
 
     def _tables(self, ordered: bool) -> Tables:
-        running = Running(self._operator, ordered, self._note)
+        running = Running(self._operator, ordered, self._note, self._settings)
         return Tables((value_of(block.value) for block in blocks_of(running)), running.stop)
 
     def _first_schema(self) -> Schema | None:
-        running = Running(self._operator, ordered=True, note=self._note)
+        running = Running(self._operator, ordered=True, note=self._note, settings=self._settings)
         for block in blocks_of(running):
             return Schema(value_of(block.value).schema)
         return None if running.empty is None else Schema(value_of(running.empty).schema)
 
     def _all_tables(self) -> list[pyarrow.Table]:
-        running = Running(self._operator, ordered=True, note=self._note)
+        running = Running(self._operator, ordered=True, note=self._note, settings=self._settings)
         tables = [value_of(block.value) for block in blocks_of(running)]
         return tables or ([value_of(running.empty)] if running.empty is not None else [])
 
@@ -428,3 +546,79 @@ class MaterializedDataset(Dataset):
         self.schema()
         head, _, rest = super().__repr__().partition("(")
         return f"{head}(num_blocks={self.num_blocks()}, {rest}"
+
+
+@published("mpi_runtime.data")
+class GroupedData:
+    """The groups of a data set: see `Dataset.groupby`."""
+
+    def __init__(self, dataset: Dataset, key: str | Sequence[str] | None, num_partitions: int | None = None) -> None:
+        """`num_partitions`: the number of blocks of the result."""
+        if num_partitions is not None and num_partitions <= 0:
+            raise ValueError(f"num_partitions must be a number above 0, not {num_partitions!r}")
+        self._dataset = dataset
+        self._keys = () if key is None else sorting.keys_of("groupby", key)
+        self._names = [name for name, _ in self._keys]
+        self._count = num_partitions
+
+    def aggregate(self, *aggs: AggregateFn) -> Dataset:
+        """Reduce each group: a row with the keys, and a column for each reduction."""
+        reductions = tuple((type(fn).__qualname__, vars(fn)) for fn in aggs)
+        made = self._exchanged(grouping.held(self._dataset._operator, self._names, aggs), reductions)
+        return Dataset(Mapped(made, Step(TABLES, "aggregate", grouping.ended, (self._names, aggs)), PLAIN))
+
+    def count(self) -> Dataset:
+        """The number of rows of each group, in the column "count()"."""
+        return self.aggregate(Count())
+
+    def sum(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> Dataset:
+        """The sum of a column in each group, as "sum(a)"; None: of all columns but the keys."""
+        return self._on(Sum, on, ignore_nulls)
+
+    def min(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> Dataset:
+        """The least value of a column in each group, as `sum`."""
+        return self._on(Min, on, ignore_nulls)
+
+    def max(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> Dataset:
+        """The greatest value of a column in each group, as `sum`."""
+        return self._on(Max, on, ignore_nulls)
+
+    def mean(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> Dataset:
+        """The mean of a column in each group, as `sum`."""
+        return self._on(Mean, on, ignore_nulls)
+
+    def std(self, on: str | Sequence[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Dataset:
+        """The standard deviation of a column in each group, as `sum`; `ddof` is subtracted from the number."""
+        return self._on(partial(Std, ddof=ddof), on, ignore_nulls)
+
+    def map_groups(
+        self, fn: Callable[..., object], *, batch_format: str | None = "default", **options: object
+    ) -> Dataset:
+        """Make batches of each group, which must fit into the memory of a process.
+
+        Args:
+            fn: gets all rows of a group as a batch, and returns a batch or yields several; or a class.
+            batch_format: as of `map_batches`.
+            options: as of `map_batches`.
+        """
+        blocks.check_format(batch_format)
+        whole = Mapped(
+            self._exchanged(self._dataset._operator), Step(TABLES, "groups", grouping.same, is_exact=True), PLAIN
+        )
+        of_groups = grouping.of_groups(fn, self._names, batch_format)
+        options.pop("zero_copy_batch", None)
+        return Dataset(whole).map_batches(of_groups, batch_format="pyarrow", **options)  # type: ignore[arg-type]
+
+    def _exchanged(self, operator: Operator, *arguments: object) -> Operator:
+        keys, count = self._keys, self._count
+
+        def made(cpus: int, block_bytes: int) -> list[Block]:
+            return sorting.by_range("groupby", operator, keys, count, cpus, block_bytes)
+
+        return Exchanged((operator,), "groupby", (keys, count, *arguments), made, keeps_rows=False)
+
+    def _on(self, made: Callable[..., AggregateFn], on: str | Sequence[str] | None, ignore_nulls: bool) -> Dataset:
+        if on is None:
+            on = [name for name in self._dataset.columns() or [] if name not in self._names]
+        names = [on] if isinstance(on, str) else list(on)
+        return self.aggregate(*(made(on=name, ignore_nulls=ignore_nulls) for name in names))

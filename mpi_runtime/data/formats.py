@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy
@@ -17,17 +17,37 @@ if TYPE_CHECKING:
     import pyarrow
 
 LINES = 1 << 14
+BATCH_ROWS = 1 << 16
+BATCH_BYTES = 4 << 20
+"""About the most that is decoded at once: rows of a file may be large, and a row group has many of them."""
 
 
 def parquet_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a file of Parquet, or of some of its row groups."""
     columns, condition, groups = options["columns"], options["filter"], options.get("groups")
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(row_groups=groups and list(groups), columns=columns):  # type: ignore[call-overload]
+        chosen = list(groups) if groups else list(range(file.metadata.num_row_groups))  # type: ignore[call-overload]
+        for batch in file.iter_batches(_rows_at_once(file, chosen, columns), row_groups=chosen, columns=columns):
             table = pa.Table.from_batches([batch])
             yield table if condition is None else table.filter(condition)
         if not file.metadata.num_rows:
             yield file.schema_arrow.empty_table() if columns is None else file.read(columns)
+
+
+def _rows_at_once(file: pq.ParquetFile, groups: Sequence[int], columns: object) -> int:
+    found = [file.metadata.row_group(group) for group in groups]
+    rows = sum(group.num_rows for group in found)
+    size = sum(_bytes(group, columns) for group in found)
+    fitting: int = BATCH_BYTES * rows // max(1, size)
+    return max(1, min(BATCH_ROWS, fitting))
+
+
+def _bytes(group: pq.RowGroupMetaData, columns: object) -> int:
+    """The size of these columns of a row group; None: of all."""
+    if not isinstance(columns, list):
+        return int(group.total_byte_size)
+    chunks = map(group.column, range(group.num_columns))
+    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
 
 
 def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:

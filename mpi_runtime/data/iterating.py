@@ -15,6 +15,7 @@ from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.columns_of_torch import to_torch
+from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.schema import Schema
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ class DataIterator:
 
     def _tables(self, ordered: bool) -> Tables:
         raise NotImplementedError
+
+    def get_context(self) -> DataContext:
+        """Its settings."""
+        return DataContext.get_current()
 
     def iter_rows(self) -> Iterator[Row]:
         """Iterate over rows, dictionaries of values by column."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import PurePath
+from types import CellType, CodeType, FunctionType
 
 from msgspec import Struct
 
@@ -75,16 +78,27 @@ class Joined(Struct, frozen=True, eq=False):
 
 
 class Divided(Struct, frozen=True, eq=False):
-    """The same rows in another number of blocks, or in blocks with another number of rows."""
+    """The same rows in blocks with another number of rows."""
 
     parent: Operator
-    blocks: int = 0
-    rows: int = 0
-    divide: Callable[[Operator, int], list[Block]] | None = None
-    """Runs the parent, and returns its rows in a number of blocks."""
+    rows: int
 
 
-Operator = Source | Mapped | Limited | Joined | Divided
+class Exchanged(Struct, frozen=True, eq=False):
+    """Rows for which all of the parents' are needed."""
+
+    parents: tuple[Operator, ...]
+    name: str
+    arguments: tuple[object, ...]
+    """The same in each run of a program."""
+    blocks: Callable[[int, int], list[Block]]
+    """Runs the parents, and returns blocks, or pieces that tasks read, for a number of CPUs and the size of blocks."""
+    keeps_rows: bool = True
+    """Whether there are as many rows, with the same columns, as in its only or first parent."""
+    is_stored: bool = False
+
+
+Operator = Source | Mapped | Limited | Joined | Divided | Exchanged
 
 
 class Built(Struct):
@@ -119,11 +133,9 @@ class Building:
             case Joined(parents):
                 ups = tuple(self.add(parent) for parent in parents)
                 return self._new(Stage("union", ups, limit=UNLIMITED))
-            case Divided(parent, blocks, rows, divide) if blocks and divide:
-                name = f"repartition({blocks})"
-                stored = divide(parent, blocks)
-                return self._source(Source(name, lambda cpus, block_bytes: stored, tuple, is_stored=True))
-            case Divided(parent, _, rows, _):
+            case Exchanged(_, name, _, blocks, _, is_stored):
+                return self._source(Source(name, blocks, tuple, is_stored=is_stored))
+            case Divided(parent, rows):
                 up = self.add(parent)
                 return self._new(Stage(f"repartition({rows} rows)", (up,), bundle_rows=rows), [_of_size(rows)])
 
@@ -177,13 +189,19 @@ def identity(operator: Operator) -> tuple[object, ...]:
         case Source():
             return (operator.name, *operator.identity())
         case Mapped(parent, step):
-            return (*identity(parent), step.kind, step.name, _code(step.function), step.batch_size)
+            arguments = (step.args, step.kwargs, step.constructor_args, step.constructor_kwargs)
+            return (
+                *identity(parent), step.kind, step.name, _fixed(step.function), _fixed(arguments), step.batch_size,
+                step.batch_format,
+            )  # fmt: skip
         case Limited(parent, rows):
             return (*identity(parent), "limit", rows)
         case Joined(parents):
             return tuple(identity(parent) for parent in parents)
-        case Divided(parent, blocks, rows):
-            return (*identity(parent), "repartition", blocks, rows)
+        case Divided(parent, rows):
+            return (*identity(parent), "repartition", rows)
+        case Exchanged(parents, name, arguments):
+            return (tuple(identity(parent) for parent in parents), name, _fixed(arguments))
 
 
 def has_limit(operator: Operator) -> bool:
@@ -193,7 +211,7 @@ def has_limit(operator: Operator) -> bool:
             return False
         case Limited():
             return True
-        case Joined(parents):
+        case Joined(parents) | Exchanged(parents):
             return any(map(has_limit, parents))
         case _:
             return has_limit(operator.parent)
@@ -204,18 +222,49 @@ def sources(operator: Operator) -> list[Source]:
     match operator:
         case Source():
             return [operator]
-        case Joined(parents):
+        case Joined(parents) | Exchanged(parents):
             return [source for parent in parents for source in sources(parent)]
         case _:
             return sources(operator.parent)
 
 
-def _code(function: object) -> str:
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
-    constants = [one for one in code.co_consts if not hasattr(one, "co_code")]
-    return f"{code.co_code.hex()} {constants!r} {code.co_names}"
+def _fixed(value: object, around: tuple[int, ...] = ()) -> str:
+    """A text of a function or an argument that is the same in each run of a program: no address is in it.
+
+    `around`: what it is in, by `id`, since functions and lists may refer to themselves.
+    """
+    if id(value) in around:
+        return "itself"
+    inner = partial(_fixed, around=(*around, id(value)))
+    match value:
+        case None | bool() | int() | float() | str() | bytes() | PurePath():
+            return repr(value)
+        case list() | tuple():
+            return f"[{', '.join(map(inner, value))}]"
+        case set() | frozenset():
+            return f"{{{', '.join(sorted(map(inner, value)))}}}"
+        case Mapping():
+            return f"{{{', '.join(f'{inner(key)}: {inner(one)}' for key, one in value.items())}}}"
+        case partial():
+            return f"{inner(value.func)} {inner(value.args)} {inner(value.keywords)}"
+        case FunctionType():
+            held = [inner(cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell)]
+            return f"{inner(value.__code__)} {inner(value.__defaults__)} {inner(value.__kwdefaults__)} {held}"
+        case CodeType():
+            return f"{value.co_code.hex()} {inner(value.co_consts)} {value.co_names}"
+        case _ if type(value).__module__ == "pyarrow._compute":  # an expression
+            return str(value)
+        case _:
+            kind = value if hasattr(value, "__qualname__") else type(value)
+            return f"{getattr(kind, '__module__', '')}.{getattr(kind, '__qualname__', '')}"
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 def _of_size(rows: int) -> Step:

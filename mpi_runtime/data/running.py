@@ -55,12 +55,17 @@ _actors_of_stages = mpi_runtime.remote(_Worker)
 class Running:
     """A stream that runs while somebody asks for its next block. Not for several threads at a time."""
 
-    def __init__(self, operator: Operator, ordered: bool, note: Callable[[Stats], None] | None = None) -> None:
-        """Start nothing yet. `note` gets the counts of the run."""
-        context = DataContext.get_current()
+    def __init__(
+        self,
+        operator: Operator,
+        ordered: bool,
+        note: Callable[[Stats], None] | None = None,
+        settings: DataContext | None = None,
+    ) -> None:
+        """Start nothing yet. `note` gets the counts of the run; None as `settings`: those of this process."""
+        context = settings or DataContext.get_current()
         total = mpi_runtime.cluster_resources()
-        limit = context.execution_options.resource_limits.object_store_memory
-        budget = int(limit or SHARE * total.get("object_store_memory", 1 << 30))
+        budget = context.execution_options.budget or int(SHARE * total.get("object_store_memory", 1 << 30))
         largest = context.target_max_block_size or budget
         block_bytes = max(1, min(largest, max(MIB, budget // BLOCKS_OF_BUDGET)))
         cpus = total.get("CPU", 1.0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import mpi_runtime
 from mpi_runtime.core import published
+from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.iterating import DataIterator, Tables, value_of
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
@@ -23,52 +24,65 @@ Part = tuple[object, int, int]
 """Rows of a block: its reference, the first row, the number of rows."""
 THREADS = 4
 """Threads of the actor beside those of the readers, so that calls of a dead reader leave room."""
+_STARTING = threading.Lock()
 
 
 class Shares:
     """A data set that several readers share."""
 
-    def __init__(self, operator: Operator, size: int, equal: bool) -> None:
-        """Start the actor that runs the stream."""
+    def __init__(self, operator: Operator, size: int, equal: bool, settings: DataContext) -> None:
+        """Start nothing yet."""
         self.size = size
-        options = {"num_cpus": 0, "max_concurrency": 2 * size + THREADS}
-        self.sharing: ActorHandle = mpi_runtime.remote(Sharing).options(**options).remote(operator, equal)
+        self.settings = settings
+        self.actor: ActorHandle | None = None
+        """Runs the stream; None: it has not been started."""
+        self._operator = operator
+        self._equal = equal
 
-    def reader_of(self, rank: int, group: str) -> StreamSplitDataIterator:
-        """The part of a reader, which begins an iteration together with all others of its group."""
-        return StreamSplitDataIterator(self, rank, group)
+    def start(self, name: str | None = None) -> ActorHandle:
+        """Start an actor, perhaps one with a name, in place of an earlier one."""
+        options = {"num_cpus": 0, "max_concurrency": 2 * self.size + THREADS, "name": name}
+        sharing = mpi_runtime.remote(Sharing).options(**options)
+        self.actor = sharing.remote(self._operator, self._equal, self.settings)
+        return self.actor
+
+    def started(self) -> ActorHandle:
+        """The actor of all readers, which may be threads of this process."""
+        with _STARTING:
+            return self.start() if self.actor is None else self.actor
 
 
 class Sharing:
     """The actor. Each iteration of all readers is a run of the stream."""
 
-    def __init__(self, operator: Operator, equal: bool) -> None:
+    def __init__(self, operator: Operator, equal: bool, settings: DataContext) -> None:
+        settings.enter()
         self._operator = operator
         self._equal = equal
         self._state = threading.Condition()
-        self._waiting: dict[str, dict[int, int]] = {}
-        """The readers that wait for the next run, by group: each attempt of a training is a group of its own."""
+        self._waiting: dict[int, int] = {}
+        """The readers that wait for the next run, and which of all questions is theirs."""
         self._number = 0
         self._run: Run | None = None
         self._asks = 0
 
-    def begin(self, group: str, rank: int, size: int) -> int:
-        """Wait until all readers of a group have begun, and return the number of the run."""
+    def begin(self, rank: int, size: int) -> int:
+        """Wait until all readers have begun, and return the number of the run."""
         with self._state:
             self._asks += 1
             mine = self._asks
-            waiting = self._waiting.setdefault(group, {})
+            waiting = self._waiting
             waiting[rank] = mine
             if len(waiting) == size:
                 if self._run is not None:
                     self._run.close()
                 self._number += 1
                 self._run = Run(self._operator, size, self._equal)
-                del self._waiting[group]
+                self._waiting = {}
                 self._state.notify_all()
                 return self._number
             before = self._number
-            self._state.wait_for(lambda: waiting is not self._waiting.get(group) or waiting.get(rank) != mine)
+            self._state.wait_for(lambda: waiting is not self._waiting or waiting.get(rank) != mine)
             return self._number if self._number > before else -1
 
     def next(self, number: int, rank: int) -> Part | None:
@@ -162,15 +176,22 @@ class Run:
 class StreamSplitDataIterator(DataIterator):
     """The part of one reader: see `Dataset.streaming_split`."""
 
-    def __init__(self, shares: Shares, rank: int, group: str = "") -> None:
+    def __init__(self, shares: Shares, rank: int) -> None:
         """Reader `rank` of a shared data set."""
-        self._shares = shares
-        self._rank = rank
-        self._group = group
+        self.shares = shares
+        self.rank = rank
+
+    def __getstate__(self) -> dict[str, object]:
+        self.shares.started()  # before it is in other processes, so all readers have the same actor
+        return self.__dict__
 
     def world_size(self) -> int:
         """The number of readers."""
-        return self._shares.size
+        return self.shares.size
+
+    def get_context(self) -> DataContext:
+        """Its settings."""
+        return self.shares.settings
 
     def _tables(self, ordered: bool) -> Tables:
         del ordered
@@ -178,11 +199,11 @@ class StreamSplitDataIterator(DataIterator):
         return Tables(self._blocks(stops), stops.set)
 
     def _blocks(self, stops: threading.Event) -> Iterator[pyarrow.Table]:
-        sharing = self._shares.sharing
-        number = mpi_runtime.get(sharing.begin.remote(self._group, self._rank, self._shares.size))
-        while not stops.is_set() and (part := mpi_runtime.get(sharing.next.remote(number, self._rank))) is not None:
+        sharing = self.shares.started()
+        number = mpi_runtime.get(sharing.begin.remote(self.rank, self.shares.size))
+        while not stops.is_set() and (part := mpi_runtime.get(sharing.next.remote(number, self.rank))) is not None:
             value, start, rows = part
             yield value_of(value).slice(start, rows)
 
     def __repr__(self) -> str:
-        return f"<part {self._rank} of {self._shares.size} of a data set>"
+        return f"<part {self.rank} of {self.shares.size} of a data set>"

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-_ALL_ROWS = "it needs all rows at once, which is not here yet"
 _FRAME = "read the blocks with iter_batches(batch_format='pandas')"
 _OWN_STORAGE = "write files, and load them with the tools of that storage"
 
 OF_DATASET = {
-    "aggregate": "use sum(), min(), max(), mean() and std()",
     "explain": "stats() shows the stages of a run",
-    "groupby": f"{_ALL_ROWS}: take the rows into pandas or polars if they fit, or group before writing",
     "iter_tf_batches": "make tensors of iter_batches()",
     "iter_jax_batches": "make arrays of iter_batches()",
-    "join": f"{_ALL_ROWS}: look rows up in map_batches(), with the smaller side in fn_constructor_args",
+    "join": "look rows up in map_batches(), with the smaller side in fn_constructor_args",
     "mix": "use union()",
     "num_blocks": "materialize() first: only then are the blocks known",
     "random_sample": "filter(lambda row: random.random() < 0.1) draws rows",
-    "random_shuffle": f"{_ALL_ROWS}: iter_batches(local_shuffle_buffer_size=...) draws rows from a buffer",
-    "randomize_block_order": "shuffle the list of files before reading",
     "size_bytes": "materialize() first: only then are the blocks known",
-    "sort": f"{_ALL_ROWS}: examples/external_sort.py shows how, and to_pandas().sort_values() if they fit",
     "split": "use streaming_split(), which does not keep all blocks",
     "split_at_indices": "use streaming_split()",
     "split_proportionately": "use streaming_split()",
@@ -34,8 +28,6 @@ OF_DATASET = {
     "to_spark": _FRAME,
     "to_tf": "make tensors of iter_batches()",
     "to_torch": "use iter_torch_batches()",
-    "train_test_split": "filter() by a hash of a column, or read other files for the test",
-    "unique": f"{_ALL_ROWS}: collect a set in a loop over iter_batches()",
     "with_column": "use add_column()",
     "with_columns": "use add_column()",
     "write_images": "save each image in map_batches()",
@@ -43,7 +35,7 @@ OF_DATASET = {
     "write_tfrecords": "write files in map_batches()",
     **{f"write_{name}": _OWN_STORAGE for name in ("bigquery", "clickhouse", "delta", "iceberg", "kafka", "lance")},
     **{f"write_{name}": _OWN_STORAGE for name in ("datasink", "mongo", "orc", "snowflake", "sql", "turbopuffer")},
-    "zip": f"{_ALL_ROWS}: put both into the same files, or look rows up in map_batches()",
+    "zip": "put both into the same files, or look rows up in map_batches()",
 }
 _READ = "pass the names of files to from_items(), and read each in flat_map()"
 _PAGES = "pass queries, one for each part, to from_items(), and run each in flat_map()"

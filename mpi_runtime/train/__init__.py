@@ -40,7 +40,7 @@ _HOMES = {
     "reported": "CheckpointConsistencyMode ReportedCheckpoint ReportedCheckpointStatus get_all_reported_checkpoints",
     "reporting": "CheckpointUploadMode report",
     "scaling": "ScalingConfig Workers",
-    "shards": "Shard",
+    "shards": "DataConfig Shard",
     "torch": "TorchTrainer",
     "transformers": "",
     "trainer": "DataParallelTrainer",
@@ -51,7 +51,7 @@ _HOMES = {
 
 __all__ = [
     "Backend", "BackendConfig", "Checkpoint", "CheckpointConfig", "CheckpointConsistencyMode", "CheckpointUploadMode",
-    "Context", "ControllerError", "DataParallelTrainer", "FailureConfig", "ReportedCheckpoint",
+    "Context", "ControllerError", "DataConfig", "DataParallelTrainer", "FailureConfig", "ReportedCheckpoint",
     "ReportedCheckpointStatus", "Result", "RunConfig", "ScalingConfig", "Shard", "TorchTrainer", "TrainContext",
     "TrainRunContext", "TrainingFailedError", "TuneReportCallback", "UserCallback", "ValidationConfig",
     "ValidationTaskConfig", "WorkerGroupError", "collective", "get_all_reported_checkpoints",
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     )
     from mpi_runtime.train.reporting import CheckpointUploadMode, report
     from mpi_runtime.train.scaling import ScalingConfig
-    from mpi_runtime.train.shards import Shard
+    from mpi_runtime.train.shards import DataConfig, Shard
     from mpi_runtime.train.torch import TorchTrainer
     from mpi_runtime.train.trainer import DataParallelTrainer
     from mpi_runtime.train.validation import ValidationConfig, ValidationTaskConfig

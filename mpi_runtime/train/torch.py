@@ -16,6 +16,7 @@ from mpi_runtime.errors import optional
 from mpi_runtime.extend import kind_in_torch
 from mpi_runtime.train.backend import BackendConfig
 from mpi_runtime.train.scaling import ScalingConfig
+from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.trainer import DataParallelTrainer
 from mpi_runtime.train.validation import ValidationConfig
 from mpi_runtime.train.worker import gpus
@@ -93,6 +94,7 @@ class TorchTrainer(DataParallelTrainer):
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: Mapping[str, object] | None = None,
+        dataset_config: DataConfig | None = None,
         validation_config: ValidationConfig | None = None,
     ) -> None:
         """Define a training. The other arguments are those of `DataParallelTrainer`.
@@ -107,8 +109,8 @@ class TorchTrainer(DataParallelTrainer):
             raise TypeError(f"torch_config must be a TorchConfig, not {torch_config!r}")
         super().__init__(
             train_loop_per_worker, train_loop_config=train_loop_config, scaling_config=scaling_config,
-            run_config=run_config, datasets=datasets, backend_config=torch_config or TorchConfig(),
-            validation_config=validation_config,
+            run_config=run_config, datasets=datasets, dataset_config=dataset_config,
+            backend_config=torch_config or TorchConfig(), validation_config=validation_config,
         )  # fmt: skip
 
 

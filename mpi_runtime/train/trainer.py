@@ -17,6 +17,7 @@ from mpi_runtime.train.callbacks import Informing, TrainRunContext, callbacks_of
 from mpi_runtime.train.failures import WorkerGroupError
 from mpi_runtime.train.local import new_name, run_here
 from mpi_runtime.train.scaling import ScalingConfig, Workers
+from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.validation import Validating, ValidationConfig
 from mpi_runtime.train.worker import Loop, takes_config
 from mpi_runtime.tune import Result, RunConfig, Tuner
@@ -57,6 +58,7 @@ class DataParallelTrainer:
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: Mapping[str, object] | None = None,
+        dataset_config: DataConfig | None = None,
         backend_config: BackendConfig | None = None,
         validation_config: ValidationConfig | None = None,
     ) -> None:
@@ -71,6 +73,7 @@ class DataParallelTrainer:
             datasets: by name what is cut into a part for each worker: a list of references, an array, a data set of
                 torch or anything else with a length and items by number; or a data set of `mpi_runtime.data`, whose
                 stream the workers share. `get_dataset_shard` returns the part.
+            dataset_config: how they share data sets of `mpi_runtime.data`; None: each has an equal part of each.
             backend_config: makes the group of a library of the workers.
             validation_config: how checkpoints are validated; None: `report` cannot ask for it.
 
@@ -89,6 +92,8 @@ class DataParallelTrainer:
             raise TypeError(f"run_config must be a RunConfig, not {run_config!r}")
         if not isinstance(datasets, Mapping | None):
             raise TypeError(f"datasets must be a dictionary of data by name, not {datasets!r}")
+        if not isinstance(dataset_config, DataConfig | None):
+            raise TypeError(f"dataset_config must be a DataConfig, not {dataset_config!r}")
         if not isinstance(backend_config, BackendConfig | None):
             raise TypeError(f"backend_config must be a BackendConfig, not {backend_config!r}")
         if not isinstance(validation_config, ValidationConfig | None):
@@ -107,7 +112,7 @@ class DataParallelTrainer:
             train_loop_per_worker, dict(train_loop_config or {}), backend_config,
             any(isinstance(one, Informing) for one in self._callbacks), validation_config is not None,
         )  # fmt: skip
-        self._here, parts = None, self._shared(datasets or {})
+        self._here, parts = None, self._shared(datasets or {}, dataset_config or DataConfig())
         if self.scaling_config.num_workers == 0:
             self._here, parts = partial(run_here, loop, parts), {}
         given = {name: mpi_runtime.put(items) for name, items in parts.items()}
@@ -115,17 +120,17 @@ class DataParallelTrainer:
         resources = asks if self.scaling_config.elasticity_enabled else asks({})
         setattr(self, PREPARED, Prepared(loop, given, resources, type(self).__name__))  # so `Tuner` takes a trainer
 
-    def _shared(self, datasets: Mapping[str, object]) -> dict[str, object]:
+    def _shared(self, datasets: Mapping[str, object], config: DataConfig) -> dict[str, object]:
         """Prepare data sets of `mpi_runtime.data` for their workers; others as they are."""
         size = self.scaling_config.num_workers
         if isinstance(size, tuple):
-            if streams := [name for name, items in datasets.items() if hasattr(type(items), "shared_by")]:
+            if streams := [name for name, items in datasets.items() if shards.is_stream(items)]:
                 raise ValueError(
                     f"datasets[{streams[0]!r}] is a stream, which is shared by a fixed number of workers: state "
                     f"num_workers={size[1]} instead of {size}"
                 )
             return dict(datasets)
-        return {name: shards.shared(items, max(1, size)) for name, items in datasets.items()}
+        return shards.shared(datasets, config, max(1, size))
 
     def fit(self) -> Result:
         """Run the training, or continue that of the same name and directory, and return its result.

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import cloudpickle
 
@@ -26,7 +26,7 @@ from mpi_runtime.core import published
 from mpi_runtime.extend import job
 from mpi_runtime.extend import member as gang_member
 from mpi_runtime.files.writing import replace_file
-from mpi_runtime.train.shards import Items, cut
+from mpi_runtime.train.shards import Items, Parts, cut
 from mpi_runtime.tune import Checkpoint, Context
 from mpi_runtime.tune.extend import (
     RETURN_VALUE,
@@ -45,6 +45,9 @@ from mpi_runtime.tune.extend import (
     trial_run,
     trial_run_or_none,
 )
+
+if TYPE_CHECKING:
+    from mpi_runtime.data import DataIterator
 
 T = TypeVar("T")
 TRAIN_DATASET_KEY = "train"
@@ -144,7 +147,7 @@ class Loop:
     validates: bool = False
     """Whether the trainer has a function that validates checkpoints."""
 
-    def __call__(self, config: Config, /, **datasets: Items) -> None:
+    def __call__(self, config: Config, /, **datasets: Items | Parts) -> None:
         """Run the function on this worker."""
         if unknown := sorted(set(config) - {CONFIG}):
             raise ValueError(f'the space of a trainer has the key "{CONFIG}" and no other: not {", ".join(unknown)}')
@@ -153,6 +156,9 @@ class Loop:
         assert gang_member.current is not None, "the function of a trainer runs on a gang"
         run = WorkerRun(trial.start, trial.persist_s, gang_member.current.place, datasets, self)
         enter_trial(run)
+        for _, items in sorted(datasets.items()):
+            if isinstance(items, Parts):
+                items.enter(run.share, run.ranks.rank)
         own_gpus = trial.start.resources.bundles[0].get("GPU", 0)
         with self.backend.joined(own_gpus) if self.backend else contextlib.nullcontext():
             seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
@@ -203,7 +209,7 @@ class WorkerRun(TrialRun):
     """The run of a trial on one of several workers."""
 
     def __init__(
-        self, start: TrialStart, persist_s: float, place: Place, datasets: Mapping[str, Items], loop: Loop
+        self, start: TrialStart, persist_s: float, place: Place, datasets: Mapping[str, Items | Parts], loop: Loop
     ) -> None:
         own = place.hosts[place.rank]
         local = [rank for rank, host in enumerate(place.hosts) if host == own]
@@ -267,13 +273,11 @@ class WorkerRun(TrialRun):
         """The function has ended on this worker."""
         self.exchange(_ENDS)
 
-    def shard(self, name: str) -> Items:
+    def shard(self, name: str) -> Items | DataIterator:
         """The part of a data set."""
         if name not in self._datasets:
             raise KeyError(f"the trainer has no data set {name!r}: it has {sorted(self._datasets)}")
-        own = gang_member.current
-        group = "" if own is None else str(own.place.gang)
-        return cut(self._datasets[name], self.ranks.rank, self.ranks.size, group)
+        return cut(self._datasets[name], self.ranks.rank, self.ranks.size)
 
     def _together(self, does: str, part: bytes) -> list[bytes]:
         """Meet all other workers, which must do the same, and return the parts of all."""

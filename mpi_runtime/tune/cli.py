@@ -15,7 +15,7 @@ from mpi_runtime.errors import JournalError
 from mpi_runtime.files.claim import living_owner_of
 from mpi_runtime.show.command_line import directory_parser, on_directory, print_json
 from mpi_runtime.show.numbers import plural
-from mpi_runtime.tune.show.shown import EARLY, stopped_early
+from mpi_runtime.tune.show.shown import EARLY, state_word, stopped_early
 from mpi_runtime.tune.trial import Config
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def list_all(directory: Path, as_json: bool) -> int:
         })  # fmt: skip
         if as_json:
             continue
-        words = ", ".join(f"{count} {status.lower()}" for status, count in sorted(Counter(_states(seen)).items()))
+        words = ", ".join(f"{count} {word}" for word, count in sorted(Counter(map(state_word, _states(seen))).items()))
         end = f", best {metric} {best.metrics[metric]:.6g} in trial {best.trial_id}" if best else ""
         left = seen.remaining() if job else None
         rest = (f"; run by {job}" if job else "") + (f", {left}" if left is not None else "")
@@ -93,7 +93,7 @@ def show_best(directory: Path, as_json: bool) -> int:
     if as_json:
         print_json(_facts(best))
         return 0
-    print(f"trial {best.trial_id}, {best.status}, {len(best.history)} reports")
+    print(f"trial {best.trial_id}, {state_word(best.status)}, {len(best.history)} reports")
     print(f"{seen.metric}: {best.metrics[seen.metric or '']}")
     print(json.dumps(best.config, indent=2, default=repr))
     return 0
@@ -110,7 +110,9 @@ def show_trials(directory: Path, as_json: bool) -> int:
     for one, state in zip(seen, _states(seen), strict=True):
         value = one.metrics.get(seen.metric or "", "")
         reports, config = len(one.history), json.dumps(one.config, default=repr)
-        print(f"{one.trial_id} {state:13} {reports:6} reports {_seconds(one):9.1f} s  {value!s:22} {config}")
+        print(
+            f"{one.trial_id} {state_word(state):13} {reports:6} reports {_seconds(one):9.1f} s  {value!s:22} {config}"
+        )
     return 0
 
 

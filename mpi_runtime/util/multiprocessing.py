@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from multiprocessing import current_process as current_process
+from multiprocessing import freeze_support as freeze_support
 from typing import Any, NoReturn, TypeVar
 
 from mpi_runtime import ActorHandle, ObjectRef, cluster_resources, get, kill, put, remote
@@ -28,7 +30,7 @@ from mpi_runtime.util.background_calls import Dispatcher, Pending
 from mpi_runtime.util.pool_process import PoolProcess
 from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, Work, terminated
 
-__all__ = ["AsyncResult", "IMapIterator", "Pool", "TimeoutError"]
+__all__ = ["AsyncResult", "IMapIterator", "Pool", "TimeoutError", "cpu_count"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -90,6 +92,14 @@ class _Slot:
             kill(actor)
 
 
+def cpu_count() -> int:
+    """Return the number of CPUs of the job, at least 1: `Pool()` has this many processes.
+
+    Without a job, one with defaults is started.
+    """
+    return max(1, int(cluster_resources().get("CPU", 1)))
+
+
 class Pool:
     """A pool of processes on all nodes of the job, with the interface and meaning of `multiprocessing.Pool`.
 
@@ -137,7 +147,7 @@ class Pool:
                 f"ray_address={ray_address!r}: an MPI job has no address. Omit it: the pool is of this job."
             )
         if processes is None:
-            processes = max(1, int(cluster_resources().get("CPU", 1)))
+            processes = cpu_count()
         check_whole("processes", processes, 1, PROCESSES_MAX)
         if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild < 1):
             raise ValueError(f"maxtasksperchild must be a whole number, at least 1, or None, not {maxtasksperchild!r}")

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from mpi_runtime import config as configuration
 from mpi_runtime.core.client import current
 from mpi_runtime.core.driver.head_handle import is_beside_mpi
-from mpi_runtime.core.head import inspecting
 from mpi_runtime.core.host.launch import detect
 from mpi_runtime.core.transport.hello import address_of
+from mpi_runtime.core.transport.local import reached
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.files import session_files
 from mpi_runtime.show import log
@@ -133,7 +133,7 @@ def _reached(path: Path, session: session_files.Session) -> Found | None:
     if not session.is_open:
         return None
     try:
-        return Found(path, session, inspecting.reached(address_of(session.secret)))
+        return Found(path, session, reached(address_of(session.secret)))
     except TimeoutError:
         raise ConnectionError(
             f"the session {session.name!r} does not answer: its head is very busy, or stopped"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -20,9 +21,15 @@ from mpi_runtime.core.lines.dialler import Task
 from mpi_runtime.core.transport import channel
 from mpi_runtime.files.session_files import Session
 
+WORDS_LIMIT_S = 3.0
+"""Seconds for the words of a dialler that has closed the connection of its program."""
 
-def dialled(path: Path, session: Session, config: Config) -> socket.socket:
-    """Return a socket that behaves as one from the door of a session on another host: what goes wrong comes by it.
+
+def dialled(path: Path, session: Session, config: Config) -> tuple[socket.socket, int]:
+    """Reach a session on another host.
+
+    Return a socket that behaves as one from the door of a session: what goes wrong comes by it. And a pipe for
+    `why_lost`, which the caller closes.
 
     Raises:
         ConnectionError: there is neither ssh nor srun here.
@@ -36,14 +43,34 @@ def dialled(path: Path, session: Session, config: Config) -> socket.socket:
     task = Task(ways, session.name, session.host, os.getpid(), config.reconnect_s, config.quiet)
     ours, theirs = channel.pair()
     text = msgspec.json.encode(task).decode()
+    words, out = os.pipe2(os.O_CLOEXEC)
     with theirs:
-        process = start_python(
-            f"from mpi_runtime.core.lines.dialler import main; main({theirs.fileno()}, {text!r})",
-            [theirs.fileno()], configuration.environment(), library_path(), own_session=True,
-        )  # fmt: skip
+        try:
+            process = start_python(
+                f"from mpi_runtime.core.lines.dialler import main; main({theirs.fileno()}, {out}, {text!r})",
+                [theirs.fileno(), out], configuration.environment(), library_path(), own_session=True,
+            )  # fmt: skip
+        except BaseException:
+            os.close(words)
+            ours.close()
+            raise
+        finally:
+            os.close(out)
     # It ends when this program has closed its socket, or has ended.
     threading.Thread(target=_reap, args=(process,), name="mpi_runtime line", daemon=True).start()
-    return ours
+    return ours, words
+
+
+def why_lost(words: int) -> str:
+    """Return why the line was lost for good; empty: the session has ended it. Call it when the connection has ended."""
+    waits = select.poll()  # not `select`, which takes no descriptors above 1023
+    waits.register(words, select.POLLIN)
+    if not waits.poll(WORDS_LIMIT_S * 1000):
+        return ""
+    data = os.read(words, select.PIPE_BUF)
+    if not data:
+        return "the process `mpi-runtime line` beside this program was killed"
+    return data.decode(errors="replace").strip()
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:

@@ -85,12 +85,14 @@ class Connection:
         self._found = found
         self._arena = -1
         self._is_far = found.end is None
+        self._words = -1
+        """Where the process of the line leaves why it was lost; -1: this program is on the session's host."""
         if found.end is not None:
             self._socket = found.end
         else:
             from mpi_runtime.core.driver import far  # not at the top: near drivers do not need it
 
-            self._socket = far.dialled(found.path, found.session, config)
+            self._socket, self._words = far.dialled(found.path, found.session, config)
         try:
             # A line leads to the session already: its secret crosses no network.
             welcome = self._introduce(found.session.secret if found.end is not None else "")
@@ -157,10 +159,20 @@ class Connection:
         """Return the error for the end of the connection."""
         found, name = self._found, self.name
         output = session_files.output_of(found.path, found.session)
-        if why := _why_ended(found):
+        lost = ""
+        if self._words >= 0:
+            from mpi_runtime.core.driver import far  # not at the top, as above
+
+            lost = far.why_lost(self._words)
+        if why := _why_ended(found, 0.0 if lost else TRACES_S):
             return SessionEndedError(
                 f"The session {name!r} has ended: {why}. Its output is in {output}. The program may save its work, and "
                 "connect to another session."
+            )
+        if lost:
+            return HeadDiedError(
+                f"The line to the session {name!r} on {found.session.host} is lost: {lost}. What belonged to this "
+                "program ends there; detached actors stay. The program may save its work, and connect again."
             )
         return HeadDiedError(
             f"The session {name!r} has closed the connection of this program: it has refused this program, or nothing "
@@ -213,12 +225,16 @@ class Connection:
             with contextlib.suppress(OSError):  # the program has closed all descriptors
                 os.close(self._arena)
             self._arena = -1
+        if self._words >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._words)
+            self._words = -1
 
 
-def _why_ended(found: Found) -> str:
-    """Return why a session has ended; empty: it is not known to have ended. Waits a while for its traces."""
+def _why_ended(found: Found, limit_s: float) -> str:
+    """Return why a session has ended; empty: it is not known to have ended. Waits as long for its traces."""
     path, session = found.path, found.session
-    until_s = time.monotonic() + TRACES_S
+    until_s = time.monotonic() + limit_s
     while True:
         if why := session_files.end_of(path, session):
             return why

@@ -17,8 +17,8 @@ from functools import partial
 
 import msgspec
 
-from mpi_runtime.core.head.inspection import user_of
 from mpi_runtime.core.transport.hello import HELLO_BYTES_MAX, LENGTH_BYTES, Hello, address_of, differences
+from mpi_runtime.core.transport.local import user_of
 from mpi_runtime.core.transport.messages import Welcome
 from mpi_runtime.core.transport.poller import Poller
 

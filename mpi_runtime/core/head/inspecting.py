@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shlex
 import socket
-import time
 from pathlib import Path
 
 import msgspec
 
-from mpi_runtime.core.head.inspection import INSIDE, prefix, user_of
+from mpi_runtime.core.head.inspection import INSIDE, prefix
+from mpi_runtime.core.transport.local import LIMIT_S, reached
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.scheduler.protocol.questions import A, Question
 from mpi_runtime.scheduler.protocol.window_questions import Reply, Watch
 
 _reply = msgspec.msgpack.Decoder(Reply)
-LIMIT_S = 10.0
-"""How long a job may take to answer: its head may be busy."""
 
 
 def jobs() -> list[int]:
@@ -127,28 +124,3 @@ def connected(pid: int) -> socket.socket:
         return reached(address)
     except ConnectionRefusedError:
         return reached(address + INSIDE)
-
-
-def reached(address: str) -> socket.socket:
-    """Connect to a local address within a time. If too many wait for a connection, the kernel answers EAGAIN.
-
-    Raises:
-        LaunchError: the address is used by another user.
-        OSError: there is no such address.
-    """
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(LIMIT_S)
-        end_s = time.monotonic() + LIMIT_S
-        while problem := connection.connect_ex(address):
-            if problem != errno.EAGAIN:
-                raise OSError(problem, os.strerror(problem))
-            if time.monotonic() > end_s:
-                raise TimeoutError
-            time.sleep(0.05)
-        if user_of(connection) != os.geteuid():
-            raise LaunchError(f"the address {address[1:]} is used by a program of another user; it is not asked")
-    except BaseException:
-        connection.close()
-        raise
-    return connection

@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 from collections.abc import Callable
 from functools import partial
 
 import msgspec
 
+from mpi_runtime.core.transport.local import user_of
 from mpi_runtime.core.transport.poller import Poller
 from mpi_runtime.scheduler.protocol.questions import Question
 from mpi_runtime.scheduler.protocol.window_questions import Glance, Reply, Watch, WindowQuestion
@@ -28,7 +28,6 @@ QUESTION_BYTES_MAX = 4096
 ANSWER_BYTES_MAX = 200_000
 """What a new Unix socket takes at once, on a system that has not been tuned."""
 TOO_LARGE = "the answer is too large"
-_CREDENTIALS = struct.Struct("3i")
 _question: msgspec.msgpack.Decoder[WindowQuestion] = msgspec.msgpack.Decoder(WindowQuestion)
 NOTHING = msgspec.Raw(msgspec.msgpack.encode(None))
 """The value of a reply with a problem."""
@@ -41,12 +40,6 @@ def prefix() -> str:
 
 INSIDE = "-inside"
 """The end of the addresses of jobs inside calls with a scheduler of their own, after the process id of the executor."""
-
-
-def user_of(connection: socket.socket) -> int:
-    """Return the user id of the other end."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(found)[1])
 
 
 def reply_to(question: Question[object], answer: Callable[[Question[object]], object]) -> Reply:

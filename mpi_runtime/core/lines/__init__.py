@@ -20,6 +20,8 @@ lines are cut. What each failure does:
 - *The dialler is killed*: the driver has lost its session, and ssh ends with the dialler. The attendant waits for it in
   vain, then closes its connection: the head frees what belonged to the driver.
 - *The head or the keeper ends*: `END` the other way if it can be sent, else the next dial is refused.
+- *The driver sends more than `KEPT_MAX` while there is no line*: a warning is logged, and the driver waits in `send`.
+- *The line is lost for good*: the dialler leaves the reason in a pipe, and the error of the driver names it.
 - *The driver does not read*: the dialler acknowledges only what the driver has taken. The attendant then reads
   nothing more from the head, which holds messages back, as for a near driver.
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from mpi_runtime.core.head.inspection import user_of
 from mpi_runtime.core.lines import end as lines
 from mpi_runtime.core.lines.attendant import LAST_LIMIT_S, Attendant
 from mpi_runtime.core.lines.end import Arrived, Opening
 from mpi_runtime.core.lines.numbered import OPEN, LineError
+from mpi_runtime.core.transport.local import user_of
 
 OPEN_LIMIT_S = 30.0
 """Seconds in which a line must state whose it is."""

@@ -16,7 +16,6 @@ import time
 
 import msgspec
 
-from mpi_runtime.core.head import inspecting
 from mpi_runtime.core.lines import end as lines
 from mpi_runtime.core.lines.end import Arrived, LineEnd, Opening
 from mpi_runtime.core.lines.numbered import (
@@ -36,12 +35,11 @@ from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.channel import LOCAL, SOCKET_BYTES, Splitter, packed
 from mpi_runtime.core.transport.codec import BadFrameError
 from mpi_runtime.core.transport.hello import LENGTH_BYTES, Hello, address_of
+from mpi_runtime.core.transport.local import reached
 from mpi_runtime.core.transport.messages import ReadPart, Welcome, WritePart
 from mpi_runtime.core.transport.start import read_welcome
 from mpi_runtime.errors import LaunchError
 
-KEPT_MAX = 64 << 20
-"""Bytes without acknowledgement, after which an attendant reads nothing more of what is for its driver."""
 UNSENT_MAX = 8 << 20
 """Bytes that the head has not taken, after which an attendant reads nothing more from its line."""
 WELCOME_LIMIT_S = 15.0
@@ -140,7 +138,7 @@ class Attendant:
                 waits.register(end.coming, select.POLLIN)
             if end.is_writing:
                 waits.register(end.going, select.POLLOUT)
-        takes_more = end.numbered.kept_bytes < KEPT_MAX
+        takes_more = end.numbered.kept_bytes < lines.KEPT_MAX
         if self._head is not None:
             waits.register(self._head, (select.POLLIN if takes_more else 0) | (select.POLLOUT if self._to_head else 0))
             if takes_more:
@@ -247,7 +245,7 @@ class Attendant:
         try:
             hello = msgspec.msgpack.decode(data, type=Hello)
             hello.secret = self._secret
-            self._head = head = inspecting.reached(address_of(self._secret))
+            self._head = head = reached(address_of(self._secret))
             out, errors = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
             ours, theirs = (out[0], errors[0]), (out[1], errors[1])
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):

@@ -1,7 +1,8 @@
 """The dialler: the process between a driver and the line to the host of its session.
 
-It is a process because user code may hold the interpreter for minutes, fork, and get Ctrl-C. It always reads what the
-driver sends, which never has to wait for a line. `main` is all that it runs.
+It is a process because user code may hold the interpreter for minutes, fork, and get Ctrl-C. It reads what the driver
+sends, also while there is no line, until `KEPT_MAX` bytes wait for one: then the driver waits too. `main` is all that
+it runs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mpi_runtime.core.head.door import Visitor
 from mpi_runtime.core.host.spawn import name_process
 from mpi_runtime.core.lines.commands import Way
 from mpi_runtime.core.lines.dial import Dial
-from mpi_runtime.core.lines.end import LineEnd, Opening
+from mpi_runtime.core.lines.end import KEPT_MAX, LineEnd, Opening
 from mpi_runtime.core.lines.numbered import DATA, END, ERRORS, HELLO, OUTPUT, WELCOME, Frame, LineError
 from mpi_runtime.core.lines.output import Output
 from mpi_runtime.core.transport.hello import LENGTH_BYTES
@@ -51,8 +52,10 @@ class Task(msgspec.Struct):
 class Dialler:
     """Moves frames between the driver and whichever line there is."""
 
-    def __init__(self, driver: socket.socket, task: Task) -> None:
+    def __init__(self, driver: socket.socket, task: Task, words: int) -> None:
         self._task = task
+        self._words = words
+        """A pipe for the reason of the end, which the driver reads when its connection has ended."""
         self._driver: socket.socket | None = driver
         self._process = os.pidfd_open(task.driver)
         """Ends with the driver, even if its children have its socket."""
@@ -74,7 +77,8 @@ class Dialler:
         self._dial_s = 0.0
         """When to dial next."""
         self._lost_s = time.monotonic()
-        self._why_lost = ""
+        self._has_warned = False
+        """Whether a warning was logged, since there was a line, that the driver waits for one."""
         self._has_begun = False
         """Whether there was a line."""
         self._problems: list[str] = []
@@ -138,7 +142,11 @@ class Dialler:
                 waits.register(end.going, select.POLLOUT)
         waits.register(self._woken, select.POLLIN)
         if self._driver is not None:
-            waits.register(self._driver, select.POLLIN | (select.POLLOUT if self._to_driver else 0))
+            takes_more = end.numbered.kept_bytes < KEPT_MAX
+            if not takes_more and not end.is_up:
+                self._warn_of_waits()
+            events = (select.POLLIN if takes_more else 0) | (select.POLLOUT if self._to_driver else 0)
+            waits.register(self._driver, events)
             waits.register(self._process, select.POLLIN)
         for one in self._outputs.values():
             if one.waiting:
@@ -194,7 +202,7 @@ class Dialler:
                 self._say(log.INFO, f"the line to {self._task.host} is back")
             # The way that works is tried first from now on.
             self._task.ways.sort(key=lambda way: way is not dial.way)
-            self._has_begun, self._attempts = True, 0
+            self._has_begun, self._has_warned, self._attempts = True, False, 0
             self._problems.clear()
 
     def _dial_failed(self, problem: str, is_final: bool) -> None:
@@ -231,9 +239,15 @@ class Dialler:
             text = f"the line to {self._task.host} is lost ({why}), and is dialled again for "
             self._say(log.WARNING, f"{text}{self._task.reconnect_s:g} s")
 
+    def _warn_of_waits(self) -> None:
+        if not self._has_warned and self._has_begun:
+            self._has_warned = True
+            text = f"{KEPT_MAX >> 20} MiB of this program's messages wait for the line to {self._task.host}, and so "
+            self._say(log.WARNING, text + "do its next calls, which Ctrl-C does not interrupt")
+
     def _give_up(self, why: str) -> None:
         self._say(log.WARNING, f"the session {self._task.name!r} on {self._task.host} is lost: {why}")
-        self._session_ended()
+        self._session_ended(why)
 
     def _say(self, level: int, text: str) -> None:
         if (level > log.INFO or not self._task.quiet) and ERRORS in self._outputs:
@@ -315,8 +329,10 @@ class Dialler:
         self._close_outputs()
         self._end_s = time.monotonic() + min(GOODBYE_S, self._task.reconnect_s)
 
-    def _session_ended(self) -> None:
-        """End, when the driver has taken the rest."""
+    def _session_ended(self, why_lost: str = "") -> None:
+        """End, when the driver has taken the rest. `why_lost`: why nothing is known of the session any more."""
+        with contextlib.suppress(OSError):
+            os.write(self._words, why_lost.encode()[: select.PIPE_BUF] or b"\n")
         if self._driver is not None and self._to_driver:
             self._driver.settimeout(GOODBYE_S)
             with contextlib.suppress(OSError):
@@ -347,11 +363,12 @@ class Dialler:
         self._end.numbered.handled = self._end.numbered.received
 
 
-def main(descriptor: int, task: str) -> None:
-    """Be the dialler of the driver at the other end of this socket."""
+def main(descriptor: int, words: int, task: str) -> None:
+    """Be the dialler of the driver at the other end of this socket. `words`: a pipe for the reason of the end."""
     name_process("mpi-runtime line")
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     end = socket.socket(fileno=descriptor)
-    os.set_inheritable(descriptor, False)
+    for inherited in (descriptor, words):
+        os.set_inheritable(inherited, False)
     with contextlib.suppress(ProcessLookupError):  # the driver has ended
-        Dialler(end, msgspec.json.decode(task, type=Task)).run()
+        Dialler(end, msgspec.json.decode(task, type=Task), words).run()

@@ -34,6 +34,8 @@ SILENCE_S = 20.0
 ACKNOWLEDGE_FRAMES = 64
 """An end acknowledges at the latest after this many frames, even if it sends nothing else."""
 READ_BYTES = 1 << 20
+KEPT_MAX = 64 << 20
+"""Bytes without acknowledgement, after which an end takes nothing more from its program: that waits in `send`."""
 MAGIC = b"\nmpi_runtime line 1\n"
 """From the host of the session before all else. What shells and prologs print comes before it."""
 

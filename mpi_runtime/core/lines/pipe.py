@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mpi_runtime.core.head import inspecting
 from mpi_runtime.core.lines.end import address_of
+from mpi_runtime.core.transport.local import reached
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.files import session_files
 
@@ -37,7 +37,7 @@ def pipe(words: Sequence[str]) -> int:
     except LaunchError as error:
         return _failed(str(error))
     try:
-        end = inspecting.reached(address_of(found.secret))
+        end = reached(address_of(found.secret))
     except OSError:
         here = os.uname().nodename
         if found.host != here:

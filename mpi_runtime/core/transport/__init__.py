@@ -6,6 +6,7 @@ Look for a message in `messages.py`, and for events and effects of the scheduler
 - `codec.py`: frames: lists of messages in msgpack
 - `start.py`: the first messages between driver and head
 - `hello.py`: the first message of a program that connects to a session
+- `local.py`: connections to local addresses, and their users
 - `channel.py`: frames on a socketpair between a client and its rank
 - `tokens.py`: a counter of calls that executor and agent share, so that one of them owns a call
 - `unsent_frame.py`: an executor's unsent frame in shared memory, which outlives the executor

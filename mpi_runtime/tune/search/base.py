@@ -34,8 +34,30 @@ class Searcher:
             ValueError: `mode` is neither "min" nor "max".
         """
         check_goal(metric, mode)
-        self.metric = metric
-        self.mode = mode
+        self._metric = metric  # searchers made for Ray read and set these names
+        self._mode = mode
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Searchers of an earlier version have their goal in `metric` and `mode` themselves."""
+        self.__dict__.update({f"_{name}" if name in ("metric", "mode") else name: state[name] for name in state})
+
+    @property
+    def metric(self) -> str | None:
+        """The reported value to optimise; None: not known yet."""
+        return self._metric
+
+    @metric.setter
+    def metric(self, metric: str | None) -> None:
+        self._metric = metric
+
+    @property
+    def mode(self) -> str | None:
+        """Either "min" or "max"; None: not known yet."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: str | None) -> None:
+        self._mode = mode
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: int) -> bool:
         """Begin an experiment with this metric and space.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from mpi_runtime.show.numbers import clock_on, count, moment, plural, seconds, three
 from mpi_runtime.show.page import Block, Column, Document, card, table
 from mpi_runtime.tune.show.plots import importances
-from mpi_runtime.tune.show.shown import EARLY, Experiment, Running, ShownTrial, first_line, stopped_early
+from mpi_runtime.tune.show.shown import EARLY, Experiment, Running, ShownTrial, first_line, state_word, stopped_early
 from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, flat, sign_of
 from mpi_runtime.tune.trials.json_values import written
 
@@ -29,8 +29,6 @@ IMPORTANCE_MIN = 30
 TOP_SHARE = 0.1
 AXES_MAX = 12
 ENDED = ("TERMINATED", "ERROR")
-WORDS = {"TERMINATED": "done", "ERROR": "failed", "PENDING": "waiting"}
-"""States in the words of all pages; the others are their own."""
 FIGURES_MAX = 8
 """The most curves of a training."""
 
@@ -103,7 +101,7 @@ def _trials(results: Experiment, metric: str | None) -> list[Row]:
         one: Row = {
             "id": result.trial_id,
             "status": result.status,
-            "word": _word(EARLY if result.trial_id in early else result.status),
+            "word": state_word(EARLY if result.trial_id in early else result.status),
             "value": _finite(result.metrics.get(metric or "")),
         }
         one |= {"ys": _thinned(points), "end": end_s, "took": took_s}
@@ -119,10 +117,6 @@ def _begin_s(result: ShownTrial) -> float:
 
 def _reports(result: ShownTrial) -> int:
     return int(result.history[-1]["training_iteration"]) if result.history else 0
-
-
-def _word(status: str) -> str:
-    return WORDS.get(status, status.lower())
 
 
 def _dates(results: Experiment) -> list[str]:

@@ -17,7 +17,7 @@ from mpi_runtime.show.live_picture import PAUSE_S, live_picture
 from mpi_runtime.show.numbers import plural, seconds
 from mpi_runtime.show.tables import html_table, in_html
 from mpi_runtime.tune.show.remaining import remaining_of
-from mpi_runtime.tune.show.shown import EARLY, first_line, stopped_early
+from mpi_runtime.tune.show.shown import EARLY, first_line, state_word, stopped_early
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import OF_EACH_REPORT, Report, Trial, flat, has_value, sign_of, text
@@ -103,7 +103,7 @@ class ProgressReporter(Callback):
         """The state in a line."""
         study = self._driver.study
         counts = Counter(self._states().values())  # those of earlier runs too
-        words = ", ".join(f"{counts[state]} {state.lower()}" for state in STATES if counts[state])
+        words = ", ".join(f"{counts[state]} {state_word(state)}" for state in STATES if counts[state])
         best, known = self._best(), len(study.trials)
         has_more = study.most is not None and study.most > known
         of = f"{known} of {study.most} trials" if has_more else plural(known, "trial")
@@ -149,7 +149,7 @@ class ProgressReporter(Callback):
             where = f"{host}:{pid}" if host and trial.status == Trial.RUNNING else ""
             row = [
                 f"{trial.trial_id}{' *' if trial is best else ''}",
-                states[trial.trial_id],
+                state_word(states[trial.trial_id]),
                 where,
                 str(trial.iteration),
             ]

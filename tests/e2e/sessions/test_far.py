@@ -232,7 +232,7 @@ try:
         ray.get(actor.stay.remote())
         time.sleep(0.1)
 except ray.exceptions.HeadDiedError as error:
-    print("lost")
+    print("lost:", error)
 """
     with far.driver(WAITS + source, connects) as program:
         program.wait_for_line("1")
@@ -240,9 +240,47 @@ except ray.exceptions.HeadDiedError as error:
         far.signal(signal.SIGKILL)
         drivers_left(far.real, 1)
         done = program.finish().expect(0)
-    assert "lost\n" in done.stdout
+    assert "lost: The line to the session 's' on elsewhere is lost: it could not be reached for 1.5 s" in done.stdout
     assert "could not be reached for 1.5 s: `ssh elsewhere`: ssh: connect to host: No route to host" in done.stderr
     assert "is away for 1.5 s, and counts as gone" in log(far.real)
+
+
+def test_the_end_of_the_process_of_a_line_is_named(far: Far) -> None:
+    source = "input()\ntry: ray.get(actor.stay.remote())\nexcept ray.exceptions.HeadDiedError as error: print(error)"
+    with far.driver(WAITS + source) as program:
+        program.wait_for_line("1")
+        os.kill(parent(far.lines()[-1]), signal.SIGKILL)
+        program.write("\n")
+        assert "`mpi-runtime line` beside this program was killed" in program.finish().expect(0).stdout
+
+
+FILLS = """
+input()
+data = bytes(50_000)
+refs = [actor.take.remote(data) for _ in range(3000)]  # 150 MB
+print(sum(ray.get(refs)))
+"""
+
+
+def test_what_waits_for_a_line_is_bounded_and_arrives_when_there_is_one(far: Far) -> None:
+    begins = WAITS.replace("    def stay", "    def take(self, data): return len(data)\n    def stay")
+    with far.driver(begins + FILLS) as program:
+        program.wait_for_line("1")
+        dialler = parent(far.lines()[-1])
+        far.is_reachable(False)
+        far.signal(signal.SIGKILL)
+        program.write("\n")
+        program.wait_for_line("64 MiB of this program's messages wait for the line to elsewhere")
+        time.sleep(1)  # it would take all
+        assert peak_mb(dialler) < 200
+        far.is_reachable(True)
+        assert program.finish().expect(0).stdout.endswith("150000000\n")
+
+
+def peak_mb(pid: int) -> int:
+    """The most memory that a process has had."""
+    (line,) = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM")]
+    return int(line.split()[1]) // 1000
 
 
 def test_a_line_that_comes_back_too_late_is_refused(far: Far) -> None:

@@ -289,11 +289,11 @@ def test_the_command_line_shows_and_resumes(tmp_path: Path, capsys: pytest.Captu
     best = results.get_best_result()
     folder = str(tmp_path / "e")
     assert main(["tune", "ls", str(tmp_path)]) == 0
-    assert re.search(r"e: 4 trials \((\d stopped early, )?\d terminated\), best score", capsys.readouterr().out)
+    assert re.search(r"e: 4 trials \(\d done(, \d stopped early)?\), best score", capsys.readouterr().out)
     assert main(["tune", "best", folder]) == 0
-    assert f"trial {best.trial_id}, TERMINATED" in capsys.readouterr().out
+    assert f"trial {best.trial_id}, done" in capsys.readouterr().out
     assert main(["tune", "show", folder]) == 0
-    assert len(re.findall("TERMINATED|STOPPED EARLY", capsys.readouterr().out)) == 4
+    assert len(re.findall(" done | stopped early ", capsys.readouterr().out)) == 4
     assert main(["tune", "show", folder, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [one["seconds"] for one in shown] == [one.metrics["time_total_s"] for one in Watched(tmp_path / "e")], (

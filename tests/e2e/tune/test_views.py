@@ -48,7 +48,7 @@ def test_the_place_of_a_second_run_is_printed(tmp_path: Path, capsys: pytest.Cap
 def test_the_end_is_a_line_where_there_is_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results(tmp_path, progress_reporter=CLIReporter())
     last, place = capsys.readouterr().out.splitlines()[-2:]
-    assert re.fullmatch(r"4 trials after [\d.]+ m?s: 4 terminated; best loss 0\.2\d* in trial \w+_00000", last)
+    assert re.fullmatch(r"4 trials after [\d.]+ m?s: 4 done; best loss 0\.2\d* in trial \w+_00000", last)
     assert place == f"results: {tmp_path / 'e'}"
 
 
@@ -67,7 +67,7 @@ def test_a_trial_that_is_stopped_early_is_not_taken_for_a_finished_one(
     run = tune.RunConfig(name="e", storage_path=tmp_path, stop=stop, progress_reporter=CLIReporter())
     space = {"a": tune.grid_search([1, 2, 3])}
     found = tune.Tuner(ends, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
-    assert ": 2 terminated, 1 stopped early; best loss 0 in trial" in capsys.readouterr().out
+    assert ": 2 done, 1 stopped early; best loss 0 in trial" in capsys.readouterr().out
     assert [one.status for one in found] == ["TERMINATED"] * 3, "as in Ray"
     assert [one.is_halted for one in found] == [False, True, True]
     for shown in (found, Watched(tmp_path / "e")):
@@ -76,7 +76,7 @@ def test_a_trial_that_is_stopped_early_is_not_taken_for_a_finished_one(
         assert words == ["done", "stopped early", "done"]
     assert main(["tune", "show", str(tmp_path / "e")]) == 0
     states = [line.split()[1] for line in capsys.readouterr().out.splitlines()[1:]]
-    assert states == ["TERMINATED", "STOPPED", "TERMINATED"]
+    assert states == ["done", "stopped", "done"]
 
 
 def turns(config: dict[str, Any]) -> None:
@@ -252,12 +252,12 @@ def test_a_terminal_shows_a_table_that_is_drawn_anew(tmp_path: Path) -> None:
     assert "\x1b[1A" in text, "lines are drawn over those before"
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", text)
     assert re.search(r"trial\s+┃ status\s+┃ runs on", plain)
-    assert re.search(r"RUNNING\s+│ \S+:\d+", plain), "what it runs on"
+    assert re.search(r"running\s+│ \S+:\d+", plain), "what it runs on"
     assert "2 running" in plain
     assert re.search(
-        r"3 trials after [\d.]+ m?s: 1 running, 2 terminated; .* in trial \w+_00000; about [\d.]+ m?s left", plain
+        r"3 trials after [\d.]+ m?s: 1 running, 2 done; .* in trial \w+_00000; about [\d.]+ m?s left", plain
     )
-    assert re.search(r"3 trials after [\d.]+ m?s: 3 terminated; best loss 1.25 in trial \w+_00000", plain)
+    assert re.search(r"3 trials after [\d.]+ m?s: 3 done; best loss 1.25 in trial \w+_00000", plain)
     assert "[/b]" in plain
     assert "[/c]\\udc80" in plain
 
@@ -306,9 +306,7 @@ def test_a_notebook_shows_one_table_that_is_replaced(tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")
     lines = run_program(IN_A_NOTEBOOK, str(tmp_path), timeout=90).expect(0).stdout.splitlines()
     assert lines[0] == "display_data {'update_display_data'} 1"
-    assert re.match(
-        r"<p>2 trials after [\d.]+ m?s: 2 terminated; best loss 0.25 in trial \w+_00001</p><table>", lines[1]
-    )
+    assert re.match(r"<p>2 trials after [\d.]+ m?s: 2 done; best loss 0.25 in trial \w+_00001</p><table>", lines[1])
     assert [lines[1].count(f"_{number}</td>") for number in ("00001 *", "00000")] == [1, 1]
 
 

@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.util.multiprocessing import AsyncResult, Pool, TimeoutError
+from mpi_runtime import cluster_resources
+from mpi_runtime.util.multiprocessing import (
+    AsyncResult,
+    Pool,
+    TimeoutError,
+    cpu_count,
+    current_process,
+    freeze_support,
+)
 from tests.e2e.shared import LONG_S, OwnError, fail, is_open
 from tests.helpers import wait_until
 
@@ -302,3 +310,15 @@ def test_the_names_of_the_standard_library() -> None:
     ours = {name for name in dir(Pool) if not name.startswith("_")}
     theirs = {name for name in dir(multiprocessing.pool.Pool) if not name.startswith("_")} - {"Process"}
     assert ours == theirs
+
+
+def test_one_changed_import_brings_the_names_beside_the_pool() -> None:
+    assert cpu_count() == int(cluster_resources()["CPU"])
+    assert current_process() is multiprocessing.current_process()
+    assert freeze_support is multiprocessing.freeze_support
+    with Pool() as pool:
+        assert len(set(pool.map(_pid, range(4 * cpu_count()), chunksize=1))) <= cpu_count()
+
+
+def _pid(_: int) -> int:
+    return os.getpid()

@@ -583,3 +583,21 @@ def _is_tune_error(call):
     except Exception as error:
         return type(error).__name__
     return "nothing"
+
+
+def a_searcher_keeps_its_goal():
+    """A subclass of `Searcher` reads and sets `self._metric` and `self._mode`; `metric` and `mode` show them."""
+
+    class Own(Searcher):
+        def set_search_properties(self, metric, mode, config, **spec):
+            if self._metric or self._mode:
+                return False
+            self._metric, self._mode = metric, mode
+            return True
+
+    own = Own()
+    print(own.metric, own.mode, own._metric, own._mode)
+    print(own.set_search_properties("loss", "min", {}), own.metric, own.mode)
+    print(own.set_search_properties("other", "max", {}), own.metric, own.mode)
+    given = Own(metric="score", mode="max")
+    print(given.metric, given.mode, given._metric, given._mode)

@@ -457,7 +457,4 @@ def test_the_line_of_an_experiment_that_continues_counts_the_trials_of_earlier_r
     machine.handle(Ended("00000"), 2.0)
     reporter = tune.CLIReporter()
     reporter.setup(driver=SimpleNamespace(study=machine, now=lambda: 3.0, where={}))
-    assert (
-        reporter.summary()
-        == "2 of 3 trials after 3 s: 1 running, 1 terminated; best x 1 in trial 00000; about 3 s left"
-    )
+    assert reporter.summary() == "2 of 3 trials after 3 s: 1 running, 1 done; best x 1 in trial 00000; about 3 s left"

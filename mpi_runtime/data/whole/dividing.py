@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.iterating import value_of
-from mpi_runtime.data.plan import Divided, Joined, Limited, Mapped, Operator, Source
+from mpi_runtime.data.plan import Divided, Exchanged, Joined, Limited, Mapped, Operator, Source
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import stored
 from mpi_runtime.data.steps import ROWS
@@ -21,8 +21,24 @@ def _join(parts: list[tuple[object, int, int]]) -> object:
     return blocks.compact(blocks.joined([value_of(ref).slice(start, rows) for ref, start, rows in parts]))
 
 
-def divide(operator: Operator, count: int) -> list[Block]:
+def stored_part(kept: list[Block], start: int, stop: int) -> list[Block]:
+    """The rows of stored blocks from one to another, as stored blocks."""
+    made: list[Block] = []
+    begin = 0
+    for block in kept:
+        low, high = max(start, begin), min(stop, begin + block.rows)
+        if low < high:
+            is_whole = high - low == block.rows
+            value = block.value if is_whole else _join.remote([(block.value, low - begin, high - low)])
+            size = block.bytes * (high - low) // block.rows
+            made.append(Block(value, high - low, size, block.origin, key=(len(made),)))
+        begin += block.rows
+    return made
+
+
+def divide(operator: Operator, count: int, cpus: int, block_bytes: int) -> list[Block]:
     """Run an operator, and return its rows in this number of blocks."""
+    del cpus, block_bytes
     kept = stored(operator)
     total = sum(block.rows for block in kept)
     made = []
@@ -65,3 +81,5 @@ def known_count(operator: Operator) -> int | None:
             return known_count(parent) if keeps else None
         case Divided(parent):
             return known_count(parent)
+        case Exchanged(parents, keeps_rows=keeps_rows):
+            return known_count(parents[0]) if keeps_rows else None

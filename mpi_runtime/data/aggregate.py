@@ -1,0 +1,381 @@
+"""What groups of rows are reduced to. Each is a name, and functions that begin, extend, join and end an accumulator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mpi_runtime.core import published
+from mpi_runtime.data import blocks
+from mpi_runtime.data.arrow import pa, pc
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@published("mpi_runtime.data")
+class AggregateFn:
+    """A reduction of a group of rows, made of functions.
+
+    total = AggregateFn(init=lambda key: 0, accumulate_row=lambda a, row: a + row["x"],
+                        merge=lambda a, b: a + b, name="total")
+    ds.groupby("kind").aggregate(total)
+    """
+
+    def __init__(
+        self,
+        init: Callable[[object], object],
+        merge: Callable[[object, object], object],
+        name: str,
+        accumulate_row: Callable[[object, Mapping[str, object]], object] | None = None,
+        accumulate_block: Callable[[object, pyarrow.Table], object] | None = None,
+        finalize: Callable[[object], object] | None = None,
+    ) -> None:
+        """Give either `accumulate_row` or `accumulate_block`, which gets a table; `name`: the column of results."""
+        if (accumulate_row is None) == (accumulate_block is None):
+            raise ValueError("AggregateFn needs either accumulate_row or accumulate_block")
+        if not isinstance(name, str):
+            raise TypeError(f"AggregateFn needs a name, a string, not {name!r}")
+        self.name = name
+        self._init, self._merge, self._finalize = init, merge, finalize
+        self._row = accumulate_row
+        self._block = accumulate_block
+
+    def init(self, key: object) -> object:
+        """The accumulator of no rows."""
+        return self._init(key)
+
+    def merge(self, accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        return self._merge(accumulator, new)
+
+    def result(self, accumulator: object) -> object:
+        """The value of an accumulator."""
+        return accumulator if self._finalize is None else self._finalize(accumulator)
+
+    def get_target_column(self) -> str | None:
+        """The column that it looks at; None: it is not known."""
+        return None
+
+    def accumulate_block(self, accumulator: object, block: pyarrow.Table) -> object:
+        """Extend an accumulator by the rows of a table."""
+        if self._block is not None:
+            return self._block(accumulator, block)
+        assert self._row is not None
+        for row in blocks.to_rows(block):
+            accumulator = self._row(accumulator, row)
+        return accumulator
+
+
+@published("mpi_runtime.data")
+class AggregateFnV2(AggregateFn):
+    """A reduction as a class: derive from it, and define `aggregate_block`, `combine`, and `finalize` if needed."""
+
+    def __init__(
+        self, name: str, zero_factory: Callable[[], object], *, on: str | None = None, ignore_nulls: bool = True
+    ) -> None:
+        """`zero_factory`: makes the accumulator of no rows. None as an accumulator: there are no values yet."""
+        if not name:
+            raise ValueError("a reduction needs a name")
+        self.name = name
+        self._on = on
+        self._ignore_nulls = ignore_nulls
+        self._zero = zero_factory
+
+    def init(self, key: object) -> object:
+        """The accumulator of no rows."""
+        del key
+        return None if self._ignore_nulls else self._zero()
+
+    def accumulate_block(self, accumulator: object, block: pyarrow.Table) -> object:
+        """Extend an accumulator by the rows of a table."""
+        return self.merge(accumulator, self.aggregate_block(block))
+
+    def merge(self, accumulator: object, new: object) -> object:
+        """Join two accumulators. None is that of no values, or of a missing one that counts."""
+        if accumulator is None or new is None:
+            return (new if accumulator is None else accumulator) if self._ignore_nulls else None
+        return self.combine(accumulator, new)
+
+    def result(self, accumulator: object) -> object:
+        """The value of an accumulator."""
+        return None if accumulator is None else self.finalize(accumulator)
+
+    def get_target_column(self) -> str | None:
+        """The column that it looks at."""
+        return self._on
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        raise NotImplementedError
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        raise NotImplementedError
+
+    def finalize(self, accumulator: object) -> object:
+        """Make a value of an accumulator."""
+        return accumulator
+
+    def _values(self, block: pyarrow.Table) -> pyarrow.ChunkedArray | None:
+        """The values of the column; None: there are none, or a missing one counts."""
+        column = block.column(self._on)
+        if self._ignore_nulls:
+            column = column.drop_null()
+        return None if column.null_count or not len(column) else column
+
+
+@published("mpi_runtime.data")
+class Count(AggregateFnV2):
+    """The number of rows, or of the values of a column; missing ones count unless `ignore_nulls`."""
+
+    def __init__(self, on: str | None = None, ignore_nulls: bool = False, alias_name: str | None = None) -> None:
+        """`alias_name`: of the column of results, as of all others here."""
+        super().__init__(alias_name or f"count({on or ''})", int, on=on, ignore_nulls=ignore_nulls)
+
+    def init(self, key: object) -> object:
+        """The accumulator of no rows."""
+        del key
+        return 0
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        if self._on is None or not self._ignore_nulls:
+            return block.num_rows
+        column = block.column(self._on)
+        return len(column) - column.null_count
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        return current_accumulator + new  # type: ignore[operator]
+
+
+class _OfKernel(AggregateFnV2):
+    """A function of pyarrow, and one that joins two of its results."""
+
+    kind = ""
+    kernel = ""
+    join: Callable[[list[object]], object] = sum  # type: ignore[assignment]
+
+    def __init__(self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
+        """`on`: the column."""
+        super().__init__(alias_name or f"{self.kind}({on})", tuple, on=on, ignore_nulls=ignore_nulls)
+
+    def init(self, key: object) -> object:
+        """The accumulator of no rows."""
+        del key
+        return ()
+
+    def merge(self, accumulator: object, new: object) -> object:
+        """Join two accumulators: () of no rows, None of a missing value."""
+        if accumulator == () or new == ():
+            return new if accumulator == () else accumulator
+        return super().merge(accumulator, new)
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        values = self._values(block)
+        return None if values is None else getattr(pc, self.kernel)(values).as_py()
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        return type(self).join([current_accumulator, new])
+
+    def result(self, accumulator: object) -> object:
+        """The value of an accumulator; None also of one that is not a number, as in Ray Data."""
+        first = accumulator[0] if isinstance(accumulator, tuple) and accumulator else accumulator
+        is_nan = isinstance(first, float) and math.isnan(first)
+        return None if accumulator == () or is_nan else super().result(accumulator)
+
+
+@published("mpi_runtime.data")
+class Sum(_OfKernel):
+    """The sum of a column."""
+
+    kind = kernel = "sum"
+    join = sum
+
+
+@published("mpi_runtime.data")
+class Min(_OfKernel):
+    """The least value of a column."""
+
+    kind = kernel = "min"
+    join = min  # type: ignore[assignment]
+
+
+@published("mpi_runtime.data")
+class Max(_OfKernel):
+    """The greatest value of a column."""
+
+    kind = kernel = "max"
+    join = max  # type: ignore[assignment]
+
+
+@published("mpi_runtime.data")
+class AbsMax(_OfKernel):
+    """The greatest absolute value of a column."""
+
+    kind, kernel = "abs_max", "max"
+    join = max  # type: ignore[assignment]
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        values = self._values(block)
+        return None if values is None else pc.max(pc.abs(values)).as_py()
+
+
+class _OfValues(_OfKernel):
+    """A reduction whose accumulator is made of the values."""
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        values = self._values(block)
+        return None if values is None else self.of(values)
+
+    def of(self, values: pyarrow.ChunkedArray) -> object:
+        """The accumulator of values, of which none is missing."""
+        raise NotImplementedError
+
+
+@published("mpi_runtime.data")
+class Mean(_OfValues):
+    """The mean of a column."""
+
+    kind = "mean"
+
+    def of(self, values: pyarrow.ChunkedArray) -> object:
+        """The sum, and the number of values."""
+        return pc.sum(values).as_py(), len(values)
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        (total, count), (total_, count_) = current_accumulator, new  # type: ignore[misc]
+        return total + total_, count + count_  # type: ignore[has-type]
+
+    def finalize(self, accumulator: object) -> object:
+        """Make a value of an accumulator."""
+        total, count = accumulator  # type: ignore[misc]
+        return total / count  # type: ignore[has-type]
+
+
+@published("mpi_runtime.data")
+class Std(_OfValues):
+    """The standard deviation of a column."""
+
+    kind = "std"
+
+    def __init__(
+        self, on: str | None = None, ddof: int = 1, ignore_nulls: bool = True, alias_name: str | None = None
+    ) -> None:
+        """`ddof` is subtracted from the number of values."""
+        super().__init__(on, ignore_nulls, alias_name)
+        self._ddof = ddof
+
+    def of(self, values: pyarrow.ChunkedArray) -> object:
+        """The sum of the squares of the distances from the mean, the mean, and the number of values."""
+        mean = pc.sum(values).as_py() / len(values)
+        apart = pc.subtract(pc.cast(values, pa.float64()), float(mean))
+        return pc.sum(pc.multiply(apart, apart)).as_py(), mean, len(values)
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        (spread, mean, count), (spread_, mean_, count_) = current_accumulator, new  # type: ignore[misc]
+        both = count + count_  # type: ignore[has-type]
+        apart = (mean_ - mean) ** 2 * count * count_ / both  # type: ignore[has-type]
+        return spread + spread_ + apart, (mean * count + mean_ * count_) / both, both  # type: ignore[has-type]
+
+    def finalize(self, accumulator: object) -> object:
+        """Make a value of an accumulator."""
+        spread, _, count = accumulator  # type: ignore[misc]
+        free = count - self._ddof  # type: ignore[has-type]
+        return math.sqrt(spread / free) if free > 0 else math.nan  # type: ignore[has-type]
+
+
+@published("mpi_runtime.data")
+class Quantile(_OfValues):
+    """A quantile of a column, between two values by a straight line. All values of a group are in one process."""
+
+    kind = "quantile"
+
+    def __init__(
+        self, on: str | None = None, q: float = 0.5, ignore_nulls: bool = True, alias_name: str | None = None
+    ) -> None:
+        """`q`: from 0 to 1."""
+        super().__init__(on, ignore_nulls, alias_name)
+        self._q = q
+
+    def of(self, values: pyarrow.ChunkedArray) -> object:
+        """All values."""
+        return values.to_pylist()
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        return [*current_accumulator, *new]  # type: ignore[misc]
+
+    def finalize(self, accumulator: object) -> object:
+        """Make a value of an accumulator."""
+        return pc.quantile(pa.array(accumulator), self._q)[0].as_py()
+
+
+@published("mpi_runtime.data")
+class Unique(AggregateFnV2):
+    """The different values of a column, as a list."""
+
+    def __init__(self, on: str | None = None, ignore_nulls: bool = False, alias_name: str | None = None) -> None:
+        """`ignore_nulls`: a missing value is not one of them."""
+        super().__init__(alias_name or f"unique({on})", list, on=on, ignore_nulls=ignore_nulls)
+
+    def init(self, key: object) -> object:
+        """The accumulator of no rows."""
+        del key
+        return []
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        column = block.column(self._on)
+        if self._ignore_nulls:
+            column = column.drop_null()
+        try:
+            return column.unique().to_pylist()
+        except pa.ArrowNotImplementedError:
+            return list(_distinct(column.to_pylist()))
+
+    def combine(self, current_accumulator: object, new: object) -> object:
+        """Join two accumulators."""
+        return list(_distinct([*current_accumulator, *new]))  # type: ignore[misc]
+
+
+def _distinct(values: list[object]) -> list[object]:
+    """The first of all equal values; NaN is equal to itself, and a list is as its parts."""
+    seen: dict[object, object] = {}
+    for value in values:
+        key = "nan" if isinstance(value, float) and math.isnan(value) else value
+        seen.setdefault((type(value).__name__, repr(key) if isinstance(key, list | dict) else key), value)
+    return list(seen.values())
+
+
+@published("mpi_runtime.data")
+class CountDistinct(Unique):
+    """The number of different values of a column."""
+
+    def __init__(self, on: str, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
+        """`ignore_nulls`: a missing value does not count."""
+        super().__init__(on, ignore_nulls, alias_name or f"count_distinct({on})")
+
+    def finalize(self, accumulator: object) -> object:
+        """Make a value of an accumulator."""
+        return len(accumulator)  # type: ignore[arg-type]
+
+
+def names_of(fns: Sequence[AggregateFn]) -> list[str]:
+    """The columns of results. A name that is there twice gets a number."""
+    names: list[str] = []
+    for fn in fns:
+        name, number = fn.name, 1
+        while name in names:
+            number += 1
+            name = f"{fn.name}_{number}"
+        names.append(name)
+    return names

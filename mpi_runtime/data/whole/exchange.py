@@ -1,0 +1,124 @@
+"""Gives all rows new places: blocks are cut into pieces by row, and each new block is gathered from one piece of each.
+
+The rows of the parent are in the store first, which spills those for which it has no memory. So the number of new
+blocks and the bounds of keys are known, not estimated. A block is freed when it was cut; the pieces of a new block are
+freed when it was made. New blocks are read as files are: by tasks that stop when the budget of their stream is used up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy
+
+import mpi_runtime
+from mpi_runtime.data import blocks
+from mpi_runtime.data.iterating import value_of
+from mpi_runtime.data.plan import Operator
+from mpi_runtime.data.records import Block
+from mpi_runtime.data.running import stored
+from mpi_runtime.data.steps import Piece, Where
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from mpi_runtime import ObjectRef
+
+Places = Callable[["pyarrow.Table", int], numpy.ndarray]
+"""The number of the new block of each row of a block, which has a number too."""
+Finish = Callable[["pyarrow.Table", int], "pyarrow.Table"]
+"""What becomes of the rows of a new block with this number."""
+CUTS_AHEAD = 1
+"""Tasks beyond the CPUs that cut blocks at a time: each holds a block and its pieces in memory."""
+
+
+class Gathered(Piece):
+    """A new block: a piece of each old one."""
+
+    def __init__(
+        self,
+        number: int,
+        pieces: list[ObjectRef[pyarrow.Table | None]],
+        empty: pyarrow.Table,
+        name: str,
+        finish: Finish,
+    ) -> None:
+        self._number = number
+        self._pieces = pieces
+        self._empty = empty
+        self._name = name
+        self._finish = finish
+
+    def read(self, where: Where) -> Iterator[pyarrow.Table]:
+        """Yield its rows."""
+        where.step = self._name
+        found = [piece for piece in mpi_runtime.get(self._pieces) if piece is not None]
+        table = self._finish(blocks.joined([self._empty, *found]), self._number)
+        where.step = ""
+        yield table
+
+
+@mpi_runtime.remote
+def _cut(table: pyarrow.Table, number: int, count: int, places: Places) -> object:
+    found = places(table, number)
+    order = numpy.argsort(found, kind="stable")
+    edges = numpy.searchsorted(found[order], numpy.arange(count + 1))
+    rows = table.take(order)
+    parts = [
+        blocks.compact(rows.slice(low, high - low)) if low < high else None
+        for low, high in itertools.pairwise(edges.tolist())
+    ]
+    return parts[0] if count == 1 else tuple(parts)
+
+
+def count_of(kept: list[Block], cpus: int, block_bytes: int) -> int:
+    """The number of new blocks: each has about the size of a block, and small ones are not divided further."""
+    by_size = -(-sum(block.bytes for block in kept) // block_bytes)
+    return max(1, by_size, min(len(kept), 2 * cpus))
+
+
+def exchange(name: str, kept: list[Block], count: int, cpus: int, places: Places, finish: Finish) -> list[Block]:
+    """Cut the blocks into pieces, forget them, and return new blocks, which tasks are to read."""
+    if not kept:
+        return []
+    shared = mpi_runtime.put(places)
+    empty = blocks.compact(value_of(kept[0].value).slice(0, 0))
+    rows: list[list[ObjectRef[pyarrow.Table | None]]] = []
+    running: list[ObjectRef[pyarrow.Table | None]] = []
+    for number, block in enumerate(kept):
+        if len(running) >= cpus + CUTS_AHEAD:
+            _, running = mpi_runtime.wait(running, num_returns=1, fetch_local=False)
+        pieces = _cut.options(num_returns=count).remote(block.value, number, count, shared)
+        rows.append([pieces] if count == 1 else list(pieces))
+        running.append(rows[-1][0])
+        block.value = None
+    made = []
+    for number in range(count):
+        gathered = Gathered(number, [row[number] for row in rows], empty, name, finish)
+        made.append(Block(gathered, 0, 0, f"{name}, part {number + 1} of {count}", key=(number,)))
+    return made
+
+
+def shuffle(operator: Operator, seed: int | None, count: int | None, cpus: int, block_bytes: int) -> list[Block]:
+    """New blocks, with all rows in random places."""
+    kept = stored(operator)
+    parts = count or count_of(kept, cpus, block_bytes)
+    base = int(numpy.random.SeedSequence(seed).generate_state(1)[0])
+
+    def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
+        return numpy.asarray(numpy.random.default_rng([base, 0, number]).integers(0, parts, table.num_rows))
+
+    def finish(table: pyarrow.Table, number: int) -> pyarrow.Table:
+        return table.take(numpy.random.default_rng([base, 1, number]).permutation(table.num_rows))
+
+    return exchange("random_shuffle", kept, parts, cpus, places, finish)
+
+
+def block_order(operator: Operator, seed: int | None, cpus: int, block_bytes: int) -> list[Block]:
+    """The same blocks in random places."""
+    del cpus, block_bytes
+    kept = stored(operator)
+    order = numpy.random.default_rng(seed).permutation(len(kept))
+    return [kept[place] for place in order]
