@@ -186,20 +186,15 @@ def hold_arguments(state: State, task: Task) -> bytes | None:
     Returns one that does not exist, or None.
     """
     call = task.call
-    objects_by_id = state.objects
     lost = None
     for id in call.arguments:
-        found = objects_by_id.get(id)
+        found = state.objects.get(id)
         if found is None:
             lost = id
             continue
         found.references += 1
         if found.state in lifecycle.UNSEALED:
             objects.await_value(found, task)
-    if 0 < task.missing <= WANTED_MAX:
-        for id in call.arguments:
-            if (maker := objects_by_id[id].task if id in objects_by_id else None) is not None:
-                maker.call.wanted = True
     if call.holds:  # an object that is gone is not held, and a later one with its id must not be released
         call.holds = tuple([id for id in call.holds if objects.hold(state, id)])
     if call.actor and not objects.hold(state, call.actor):
@@ -373,7 +368,8 @@ def unfilled(state: State, client: Client, event: Unfilled, now: int) -> None:
     if task is None:
         check_unknown_end(executor)
         return
-    require(task.has_followed and task.state == SENT, f"a call of {task.function.spec.name} comes back as it cannot")
+    lacks = event.id in executor.followers and task.state == SENT
+    require(lacks, f"a call of {task.function.spec.name} comes back as it cannot")
     executor.drop(event.id)
     if task.is_cancelled:
         call_ends.cancelled(state, task)

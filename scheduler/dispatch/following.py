@@ -1,15 +1,17 @@
 """Followers: calls that are sent behind the calls that make their arguments, to the executor that has these.
 
 So a chain of short calls does not wait for the head at each link. The head guesses where a value will be, never the
-value: the executor fills the arguments in from results that it has just sent, by their ids. If one is not there, because
-its call has raised, was stolen or has returned a large value, the follower comes back and waits as others do. A call
-follows once at most. Nothing in an executor waits.
+value: the executor fills the arguments in from its last results, by their ids. If one is not there, because its call
+has raised, was stolen or has returned a large value, the follower comes back and waits as others do. A call follows
+once at most. Nothing in an executor waits.
 
 A call follows if the delay that it risks is small: it and the calls before it are short, and stand closely behind each
 other. See docs/decisions/0306.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from mpi_runtime.scheduler.dispatch.dispatch import estimate_us, first_waiting, must_yield
 from mpi_runtime.scheduler.dispatch.executors import ahead_us
@@ -34,35 +36,41 @@ def look(state: State, now: int) -> None:
     """Send the calls that may follow, now that queues have been served."""
     leads, state.leads = state.leads, []
     for lead in leads:  # which grow, since calls follow followers
-        if lead.state == SENT:
-            found = state.objects.get(lead.id) if lead.call.wanted else None
-            waiters = found.waiters if found is not None else None
-            candidates = list(waiters) if waiters is not None and len(waiters) <= WANTED_MAX else []
-        else:
-            candidates = [lead]
-        for task in candidates:
+        for task in candidates(state, lead):
             executor = leader_of(state, task)
             if executor is not None and has_room(state, executor, task, now):
                 follow(state, executor, task, now)
                 leads.append(task)
 
 
+def candidates(state: State, lead: Task) -> Sequence[Task]:
+    """The calls that wait for a call that was sent; or the call itself, if it waits."""
+    if lead.state != SENT:
+        return (lead,)
+    executor = lead.executor
+    if not lead.call.wanted or executor is None or executor.queue is None or executor.queue.ready:
+        return ()
+    found = state.objects.get(lead.id)
+    waiters = found.waiters if found is not None else None
+    return waiters if waiters is not None and len(waiters) <= WANTED_MAX else ()
+
+
 def leader_of(state: State, task: Task) -> Executor | None:
     """The executor whose calls make all missing arguments of a call, if the call is of those that may follow."""
-    if task.state != WAITING or task.has_followed or not may_follow(task.function, task.call):
+    if task.state != WAITING or task.has_followed:
         return None
     executor = None
     for id in task.call.arguments:
         found = state.objects[id]
         if found.state == INLINE:
             continue
-        maker = found.task if found.state == PENDING else None
-        if maker is None or maker.state != SENT or not may_lead(maker):
+        maker = found.task
+        if found.state != PENDING or maker is None or maker.state != SENT or not may_lead(maker):
             return None
         if found.waiters is None or len(found.waiters) > WANTED_MAX or executor not in (None, maker.executor):
             return None
         executor = maker.executor
-    return executor
+    return executor if may_follow(task.function, task.call) else None
 
 
 def may_follow(function: Function, call: Call) -> bool:

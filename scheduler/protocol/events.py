@@ -290,7 +290,7 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     scattered: Number = 0
     """For gangs: the last `arguments` are this many lists, each with an object for each rank."""
     wanted: bool = False
-    """To an executor: whether other calls wait for its end, so that it is sent at once."""
+    """To an executor: whether other calls wait for its end, so that it is not held back for a common frame."""
 
 
 def cut(call: Call, ranks: int, rank: int) -> tuple[bytes, ...]:
@@ -592,11 +592,12 @@ class GroupRemovalRequested(Struct, array_like=True, tag=19, gc=False):
     id: Id
 
 
-CallEvent = Spec | Call | Began | Done | Returned | Unfilled | Yielded | Consumed | CancelRequested | Blocked | Unblocked
+CallEvent = Spec | Call | Began | Done | Returned | Unfilled | Yielded | Consumed | CancelRequested
 ObjectEvent = Put | SubscriptionRequested | Held | Released | ErrorRead | Forgotten | BroadcastRequested
 ActorEvent = NamedActorRequested | KillRequested | Left | Titled | Saved | StateLost
 ClientEvent = (
     CallEvent | ObjectEvent | ActorEvent
+    | Blocked | Unblocked
     | GroupRequested | GroupRemovalRequested | Query | Faulted | Dying | JournalFailed | EndAnnounced
 )  # fmt: skip
 

@@ -22,8 +22,9 @@ ACTOR_CALLS_MAX: Final = 256
 """The most assigned calls of one actor. No other executor could run them, so there are more than for tasks."""
 
 WANTED_MAX: Final = 8
-"""A call that waits for at most this many others has their ends reported at once. Of more ends only the last matters,
-and each would cost a message."""
+"""The ends of calls are wanted at once if a call waits for at most this many: of more ends only the last matters, and
+each would cost a message. Nor are they sent at once by an executor that has this many calls behind: others have as
+much to do."""
 
 FOLLOWERS_MAX: Final = 64
 """The most calls of an executor that wait for values of calls before them there: some round trips of short ones."""

@@ -210,7 +210,6 @@ class Executor(Process):
                 return
             claimed = claim(self.feed.calls, self.tokens, self.feed.received)
             if isinstance(claimed, Drained):
-                self.feed.lacking.clear()
                 self.flush()
                 self._send((LOCAL, codec.encode([claimed])))
                 continue
@@ -239,8 +238,8 @@ class Executor(Process):
         if (call.id, call.attempt) in self.cancelled:
             self._refuse(call)
             return
-        if call.id in self.feed.lacking:
-            if not self.feed.fill(call, entries):
+        if self.feed.is_follower(entries):
+            if not self.feed.fill(entries):
                 self._come_back(call)
                 return
             self.claimed = call

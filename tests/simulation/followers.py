@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mpi_runtime.scheduler.protocol.effects import Entry, Ready, TakeBack
-from mpi_runtime.scheduler.protocol.events import Call, Done, Returned
+from mpi_runtime.scheduler.protocol.events import Blocked, Call, Done, Returned, Unblocked
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, TakenBack
 from tests.simulation.processes import Content
 from tests.simulation.require import require
@@ -40,6 +40,8 @@ class Followers:
         """Calls whose end the head has heard. Only for membership."""
         self.wanted: set[bytes] = set()
         """Calls that others have waited for before they were sent. Only for membership."""
+        self.waiting: set[int] = set()
+        """Executors that wait for objects without a value, as the head knows. Only for membership."""
         self.asked: Counter[int] = Counter()
         """The number of `TakeBack` for each executor that were not answered."""
         self.followed: Counter[bytes] = Counter()
@@ -67,6 +69,10 @@ class Followers:
             if isinstance(event, Done):
                 self.values[event.id] = attempt_of(event.data)
             self._read_right(event.id)
+        elif isinstance(event, Blocked) and not (event.ids and all(map(self._has_value, event.ids))):
+            self.waiting.add(client)
+        elif isinstance(event, Unblocked):
+            self.waiting.discard(client)
 
     def rank_said(self, message: object) -> None:
         """The head hears this from a rank."""
@@ -81,6 +87,9 @@ class Followers:
         self._gone(client, [id])
         self.came[id] += 1
         require(self.came[id] == 1, f"call {id.hex()} lacks an argument {self.came[id]} times")
+
+    def _has_value(self, id: bytes) -> bool:
+        return id in self.checker.quality.known or self.checker.call_of(id) in self.ended
 
     def _gone(self, client: int, ids: Sequence[bytes]) -> None:
         for id in ids:
@@ -123,8 +132,7 @@ class Followers:
         require(self.followed[call.id] == 1, f"{name}: it was sent so before")
         require(function.max_retries, f"{name}: it must not run twice")
         require(not self.asked[client], f"{name}: calls before it are being taken back")
-        worker = self.checker.quality.workers.get(client)
-        require(worker is None or not worker.is_blocked, f"{name}: a call before it waits for objects")
+        require(client not in self.waiting, f"{name}: a call before it waits for objects")
         order = list(assigned)
         require(all(one in assigned for one in missing), f"{name}: its arguments are made elsewhere")
         between = order[max(order.index(one) for one in missing) + 1 : -1]

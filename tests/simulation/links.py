@@ -23,7 +23,7 @@ class LinkAuthor(Author):
         self.left += 60  # the rest of the program is as long as it would be
         cpu = rng.choice((UNIT // 2, UNIT, UNIT))
         steps = [
-            self.function(cpu=cpu, duration_us=rng.choice((10, 20, 300)), max_retries=rng.choice((1, 3, 20, -1)))
+            self.function(cpu=cpu, duration_us=rng.choice((10, 20, 300)), max_retries=rng.choice((0, 1, 3, 20, -1)))
             for _ in range(rng.choice((1, 1, 2)))
         ]
         first = [self.link(scope, step, ()) for step in steps]

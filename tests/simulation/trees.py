@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.simulation.links import LinkAuthor
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.steps import Drop, Get, Submit, Wait
-from tests.simulation.links import LinkAuthor
 from tests.simulation.workload import Scope
 
 

@@ -21,12 +21,11 @@ class Feed:
     def __init__(self) -> None:
         self.calls: deque[tuple[Call, list[Entry]]] = deque()
         """Calls to run, each with the values of its arguments."""
-        self.lacking: set[bytes] = set()
-        """Those of them that have arguments that calls before them make. Only for membership."""
         self.has_followers = False
-        """Whether there were such calls."""
+        """Whether there were calls with arguments that calls before them make."""
         self.recent: dict[bytes, bytes] = {}
-        """The last small results since then, by call."""
+        """The last small results since then, by call: since one or two times FOLLOWED_MAX of them."""
+        self._older: dict[bytes, bytes] = {}
         self.received = 0
         """The number of calls so far."""
         self.specs: dict[int, Spec] = {}
@@ -44,28 +43,30 @@ class Feed:
         self.received += 1
         self.calls.append((call, arguments))
 
-    def lacks(self, call: bytes, argument: bytes) -> Entry:
+    def lacks(self, argument: bytes) -> Entry:
         """Note that a call arrives without an argument. Return what stands for that."""
-        self.lacking.add(call)
         self.has_followers = True
         return ReadyElsewhere(argument)
 
     def remember(self, end: Done) -> None:
         """Keep a result for calls behind: its bytes, since user code may change the object."""
         if len(end.data) <= FOLLOWED_BYTES_MAX:
+            if len(self.recent) == FOLLOWED_MAX:
+                self._older, self.recent = self.recent, {}
             self.recent[end.id] = end.data
-            if len(self.recent) > FOLLOWED_MAX:
-                del self.recent[next(iter(self.recent))]
 
-    def fill(self, call: Call, arguments: list[Entry]) -> bool:
+    def is_follower(self, arguments: list[Entry]) -> bool:
+        """Whether a call arrived without some arguments."""
+        return self.has_followers and ReadyElsewhere in map(type, arguments)
+
+    def fill(self, arguments: list[Entry]) -> bool:
         """Fill in the arguments that a call lacks. Return whether all were made here."""
-        self.lacking.discard(call.id)
-        for index, id in enumerate(call.arguments):
-            if type(arguments[index]) is ReadyElsewhere:
-                data = self.recent.get(id)
+        for index, entry in enumerate(arguments):
+            if type(entry) is ReadyElsewhere:
+                data = self.recent.get(entry.id) or self._older.get(entry.id)
                 if data is None:
                     return False
-                arguments[index] = Ready(id, data)
+                arguments[index] = Ready(entry.id, data)
         return True
 
     def is_ready(self) -> bool:

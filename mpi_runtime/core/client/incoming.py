@@ -141,7 +141,7 @@ class Arrivals:
                 else:
                     arguments[message.id] = message
             elif kind is Call:
-                self._feed.came(message, [self._argument(id, arguments, message) for id in message.arguments])
+                self._feed.came(message, [self._argument(id, arguments) for id in message.arguments])
             elif kind is Spec:
                 self._feed.specs[message.id] = message
             elif kind in (Allocated, Answer):
@@ -162,15 +162,19 @@ class Arrivals:
             elif kind is ForCalls:  # values in this frame are for calls only: other references may be stale by now
                 is_for_calls = True
             elif message.id in counts and not is_for_calls:
-                values[message.id] = message
+                values[message.id] = arguments[message.id] = message
                 self._note_arrival(message)
             else:
                 arguments[message.id] = message
         self.taken += len(messages)  # last: waiting threads rely on it
 
-    def _argument(self, id: bytes, arguments: dict[bytes, Entry], call: Call) -> Entry:
-        found = arguments.get(id) or self._references.values.get(id)
-        return found if found is not None else self._feed.lacks(call.id, id)
+    def _argument(self, id: bytes, arguments: dict[bytes, Entry]) -> Entry:
+        found = arguments.get(id)
+        if found is None:
+            found = self._references.values.get(id)
+            if type(found) is not Ready:  # a place that was not sent for this call may be stale
+                found = self._feed.lacks(id)
+        return found
 
     def _note_arrival(self, message: Entry) -> None:
         """Note the arrival of a value to which this process has references."""

@@ -193,8 +193,9 @@ class Outbox(Outgoing):
 
     def secure(self) -> None:
         """Have everything that was posted delivered even if this process dies."""
-        if self.messages:
-            self._seal()
+        with self.interrupts, self.lock:  # another thread may be sending it
+            if self.messages:
+                self._seal()
 
     def _seal(self) -> None:
         with self.interrupts, self.lock:

@@ -136,7 +136,6 @@ class Executor:
                 continue
             claimed = claim(calls, self._tokens, feed.received)
             if isinstance(claimed, Drained):
-                feed.lacking.clear()
                 client.outbox.send_local(claimed)
             elif self._lanes is not None:
                 self._lanes.put(*claimed)
@@ -185,11 +184,11 @@ class Executor:
 
     def _run(self, call: Call, arguments: list[Entry]) -> None:
         client, cancels = self.client, self.cancels
-        if client.feed.lacking and call.id in client.feed.lacking:
-            if not client.feed.fill(call, arguments):
+        if arguments and client.feed.is_follower(arguments):
+            if not client.feed.fill(arguments):
                 self.results.unfilled(call)
                 return
-            client.outbox.secure()  # or a value that it has used might be made again, and be another
+            client.outbox.secure()  # or a value that it has read might be made again, and be another
         if call.attempt:
             client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
         spec = client.feed.specs[call.spec]

@@ -38,6 +38,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Unfilled,
     Value,
 )
+from mpi_runtime.scheduler.protocol.limits import WANTED_MAX
 from mpi_runtime.scheduler.protocol.questions import Nodes
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ _CODE = vars(SystemExit)["code"]
 _NUMBERS = re.compile(r"\d+")
 _SLOW_US = 1000
 """The result of a call that took longer is sent at once, in microseconds."""
+_WANTED_US = 50
+"""The same if other calls wait for it. After shorter ones the next result is there before the head has read one."""
 
 
 class Written(list[Value]):
@@ -141,8 +144,10 @@ class Results:
         if client.feed.has_followers and type(message) is Done:
             client.feed.remember(message)
         slow_us = spec.gather_us or _SLOW_US
-        is_due = call.wanted or message.duration_us > slow_us or not client.feed.calls
-        if is_due and not self.is_concurrent:
+        behind = len(client.feed.calls)
+        if call.wanted and behind < WANTED_MAX:
+            slow_us = _WANTED_US
+        if not self.is_concurrent and (message.duration_us > slow_us or not behind):
             client.outbox.post_now(message)
         elif spec.max_retries and not spec.gather_us:
             client.outbox.post(message)
