@@ -71,13 +71,17 @@ def check(state: State) -> None:
 
 
 def check_followers(executor: Executor) -> None:
-    """Calls that were sent without arguments stand behind those that make them, or these have ended."""
+    """Calls that were sent without arguments stand behind those that make them, or these have ended, or are here again.
+
+    In the last case the calls that followed them are about to come back.
+    """
     order = list(executor.assigned)
     for id, task in executor.followers.items():
         assert executor.assigned.get(id) is task, f"{id.hex()} follows, and is not assigned"
         assert task.has_followed, f"{id.hex()} follows, and does not know"
         for one in task.call.arguments:
-            if one in executor.assigned:
+            maker = executor.assigned.get(one)
+            if maker is not None and not (maker.has_followed or maker.call.attempt):
                 assert order.index(one) < order.index(id), f"{id.hex()} stands before what makes its argument"
 
 
