@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
 from mpi_runtime.scheduler.protocol import past
 from mpi_runtime.scheduler.protocol.events import (
     DRIVER,
+    FOLLOWED_BYTES_MAX,
     STREAMING,
     Call,
     Done,
@@ -27,7 +28,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
     driver_of,
 )
-from mpi_runtime.scheduler.protocol.limits import FOLLOWED_BYTES_MAX, WANTED_MAX
+from mpi_runtime.scheduler.protocol.limits import WANTED_MAX
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records import lifecycle

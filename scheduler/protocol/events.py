@@ -311,6 +311,10 @@ class Done(Struct, array_like=True, tag=3, gc=False):
     """When it began, by the monotonic clock of its host."""
 
 
+FOLLOWED_BYTES_MAX = 4096
+"""Values up to this size are kept by their executor for the calls behind."""
+
+
 class Unfilled(Struct, array_like=True, tag=38, gc=False):
     """A call was not begun: calls before it on its executor have not made the arguments that it was sent without."""
 

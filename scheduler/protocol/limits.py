@@ -32,12 +32,6 @@ FOLLOWERS_MAX: Final = 64
 FOLLOW_US_MAX: Final = 1_000
 """Calls up to this long follow, and are followed: for longer ones the round trip to the head does not matter."""
 
-FOLLOWED_BYTES_MAX: Final = 4096
-"""Values up to this size are kept by their executor for the calls behind."""
-
-FOLLOWED_MAX: Final = 256
-"""The number of values that an executor keeps for them: of all calls that may be assigned to it."""
-
 FORK_WORTH_US: Final = 10_000
 """Backlog per executor that justifies forking another one: a fork and its first call take about this long."""
 

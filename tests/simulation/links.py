@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpi_runtime.scheduler.protocol.limits import FOLLOWED_BYTES_MAX
+from mpi_runtime.scheduler.protocol.events import FOLLOWED_BYTES_MAX
 from tests.simulation.options import UNIT
 from tests.simulation.steps import Cancel, Compute, Drop, Get, Submit
 from tests.simulation.workload import Author, Scope

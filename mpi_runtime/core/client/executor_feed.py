@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections import deque
 
 from mpi_runtime.scheduler.protocol.effects import Demand, Entry, Ready, ReadyElsewhere
-from mpi_runtime.scheduler.protocol.events import Call, Done, Spec
-from mpi_runtime.scheduler.protocol.limits import FOLLOWED_BYTES_MAX, FOLLOWED_MAX
+from mpi_runtime.scheduler.protocol.events import FOLLOWED_BYTES_MAX, Call, Done, Spec
 
 ALL = 1 << 62
 """More items than any call yields: the number of consumed items of a call if no process will take its items."""
+
+FOLLOWED_MAX = 256
+"""The least number of last results that are kept: those of all calls that may be assigned to an executor."""
 
 
 class Feed:

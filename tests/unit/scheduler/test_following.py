@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.protocol.effects import Ready, ReadyError, TakeBack
-from mpi_runtime.scheduler.protocol.events import Call, RefusedError, Unfilled
-from mpi_runtime.scheduler.protocol.limits import FOLLOW_US_MAX, FOLLOWED_BYTES_MAX, FOLLOWERS_MAX, WANTED_MAX
+from mpi_runtime.scheduler.protocol.events import FOLLOWED_BYTES_MAX, Call, RefusedError, Unfilled
+from mpi_runtime.scheduler.protocol.limits import FOLLOW_US_MAX, FOLLOWERS_MAX, WANTED_MAX
 from mpi_runtime.scheduler.protocol.rank_events import RankLost
 from tests.builders import DRIVER, LARGE, Cluster
 

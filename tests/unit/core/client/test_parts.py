@@ -7,7 +7,7 @@ import pytest
 
 from mpi_runtime.core.calls import arguments
 from mpi_runtime.core.client.blocking import Blocking
-from mpi_runtime.core.client.executor_feed import ALL, Feed
+from mpi_runtime.core.client.executor_feed import ALL, FOLLOWED_MAX, Feed
 from mpi_runtime.core.client.incoming import Arrivals, ReceivedItems, Watch
 from mpi_runtime.core.client.outgoing import Outgoing, ends_in
 from mpi_runtime.core.client.references import References
@@ -25,6 +25,7 @@ from mpi_runtime.scheduler.protocol.effects import (
 )
 from mpi_runtime.scheduler.protocol.events import (
     BLOCKED_IDS_MAX,
+    FOLLOWED_BYTES_MAX,
     Blocked,
     Call,
     CancelRequested,
@@ -43,7 +44,6 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
 )
 from mpi_runtime.scheduler.protocol.ids import first_of, return_ids
-from mpi_runtime.scheduler.protocol.limits import FOLLOWED_BYTES_MAX, FOLLOWED_MAX
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 
