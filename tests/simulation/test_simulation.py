@@ -138,7 +138,7 @@ def test_trees_of_calls_that_wait_for_each_other_end_whatever_dies() -> None:
 
 LINK_SEEDS = range(60)
 FLOORS_OF_LINKS = {
-    "followers": 1000, "followers that ran": 300, "followers that came back": 200, "deaths": 300, "take backs": 150,
+    "followers": 800, "followers that ran": 180, "followers that came back": 100, "deaths": 300, "take backs": 150,
     "rank losses": 10,
 }  # fmt: skip
 
