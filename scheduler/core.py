@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints, lifetimes
 from mpi_runtime.scheduler.answers import answering
-from mpi_runtime.scheduler.calls import copies, refusals, tasks
+from mpi_runtime.scheduler.calls import copies, refusals, tasks, unfilled
 from mpi_runtime.scheduler.dispatch import (
     alternatives,
     backfill,
@@ -76,7 +76,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.Spec: tasks.register,
     events.Began: time_limits.began,
     Returned: tasks.returned,
-    Unfilled: tasks.unfilled,
+    Unfilled: unfilled.unfilled,
     events.Put: objects.on_put,
     events.SubscriptionRequested: objects.on_subscribed,
     events.Held: objects.on_held,

@@ -6,8 +6,6 @@ from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints, lifetimes
 from mpi_runtime.scheduler.calls.refusals import check_scattered, check_spec, check_unknown_end
 from mpi_runtime.scheduler.dispatch import alternatives, backoff
-from mpi_runtime.scheduler.dispatch.dependencies import come_back
-from mpi_runtime.scheduler.dispatch.dispatch import settle
 from mpi_runtime.scheduler.dispatch.fair_shares import account_of
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.log import errors, history
@@ -24,7 +22,6 @@ from mpi_runtime.scheduler.protocol.events import (
     Returned,
     Spec,
     TaskSpec,
-    Unfilled,
     Value,
     driver_of,
 )
@@ -360,23 +357,6 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     call_ends.conclude(state, task, event.values, FINISH, failure, event.trace)
     if not isinstance(function.spec.kind, TaskSpec):
         lifetimes.ended(state, task)
-
-
-def unfilled(state: State, client: Client, event: Unfilled, now: int) -> None:
-    """Have a call wait again that was sent behind its arguments, and whose executor has not made one of them."""
-    executor = client.as_executor()
-    task = executor.assigned.get(event.id)
-    if task is None:
-        check_unknown_end(executor)
-        return
-    lacks = event.id in executor.followers and task.state == SENT
-    require(lacks, f"a call of {task.function.spec.name} comes back as it cannot")
-    executor.drop(event.id)
-    if task.is_cancelled:
-        call_ends.cancelled(state, task)
-    else:
-        come_back(state, task, "its executor had not made an argument")
-    settle(state, executor, now)
 
 
 def note_for_journal(state: State, task: Task, event: Done | Returned) -> None:

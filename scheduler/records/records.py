@@ -212,8 +212,7 @@ class Executor(Struct, eq=False, gc=False):
             self.load_us -= task.estimate_us
             if self.watched:
                 self.watched.pop(id, None)
-            if self.followers:
-                self.followers.pop(id, None)
+            self.followers.pop(id, None)
         return task
 
     def has_as_argument(self, id: bytes) -> bool:

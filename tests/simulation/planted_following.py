@@ -8,7 +8,7 @@ import pytest
 
 from mpi_runtime.core.client import outbox
 from mpi_runtime.core.client.executor_feed import Feed
-from mpi_runtime.scheduler.calls import tasks
+from mpi_runtime.scheduler.calls import unfilled
 from mpi_runtime.scheduler.dispatch import dependencies, following, stealing
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.protocol.effects import Entry, Ready, ReadyElsewhere
@@ -64,7 +64,7 @@ def a_call_that_comes_back_does_not_wait(patch: pytest.MonkeyPatch) -> None:
         task.executor = None
         enqueue(state, task)
 
-    for module in (tasks, stealing, dependencies):
+    for module in (unfilled, stealing, dependencies):
         patch.setattr(module, "come_back", planted)
 
 
@@ -111,7 +111,7 @@ def a_call_follows_again_and_again(patch: pytest.MonkeyPatch) -> None:
         task.has_followed = False
         state.leads.append(task)
 
-    for module in (tasks, stealing):
+    for module in (unfilled, stealing):
         patch.setattr(module, "come_back", planted)
 
 

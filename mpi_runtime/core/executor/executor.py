@@ -188,7 +188,7 @@ class Executor:
             if not client.feed.fill(arguments):
                 self.results.unfilled(call)
                 return
-            client.outbox.secure()  # or a value that it has read might be made again, and be another
+            client.outbox.secure()  # or a retry might give others another value than this call has read
         if call.attempt:
             client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
         spec = client.feed.specs[call.spec]
