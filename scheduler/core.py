@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import checkpoints, lifetimes
 from mpi_runtime.scheduler.answers import answering
-from mpi_runtime.scheduler.calls import copies, refusals, tasks
+from mpi_runtime.scheduler.calls import copies, refusals, tasks, unfilled
 from mpi_runtime.scheduler.dispatch import (
     alternatives,
     backfill,
@@ -16,6 +16,7 @@ from mpi_runtime.scheduler.dispatch import (
     deadline,
     dispatch,
     fair_shares,
+    following,
     queues,
     reservations,
     stealing,
@@ -29,7 +30,7 @@ from mpi_runtime.scheduler.losses import cancel, dead_executors, drivers, lost_r
 from mpi_runtime.scheduler.nodes import gpu_quarantine, groups, memory_pressure, nodes, spilling
 from mpi_runtime.scheduler.protocol import events, rank_events
 from mpi_runtime.scheduler.protocol.effects import Effects
-from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, RefusedError, Released, Returned
+from mpi_runtime.scheduler.protocol.events import Call, ClientEvent, Done, RefusedError, Released, Returned, Unfilled
 from mpi_runtime.scheduler.protocol.limits import LONG_US, UNIT
 from mpi_runtime.scheduler.protocol.questions import A, Question
 from mpi_runtime.scheduler.protocol.rank_events import HeadEvent, RankEvent, TakenBack
@@ -75,6 +76,7 @@ CLIENT_EVENTS: dict[type, Callable[[State, Client, Any, int], None]] = {
     events.Spec: tasks.register,
     events.Began: time_limits.began,
     Returned: tasks.returned,
+    Unfilled: unfilled.unfilled,
     events.Put: objects.on_put,
     events.SubscriptionRequested: objects.on_subscribed,
     events.Held: objects.on_held,
@@ -197,7 +199,7 @@ class Scheduler:
                     CLIENT_EVENTS[kind](state, client, event, now)
                     if kind is Returned:
                         ended = event  # type: ignore[assignment]
-                        ends += 1
+                    ends += kind is Returned or kind is Unfilled
             if ended_in_frame is not None and ends != ended_in_frame:
                 raise RefusedError(f"{ends} call(s) end in it, and its header counts {ended_in_frame}")
         except RefusedError as error:
@@ -250,6 +252,8 @@ class Scheduler:
                         starting.follow(state, actor.executor)
             elif state.dirty or (state.freed and (state.waiting or state.waiting_groups)):
                 self._serve(now)
+            elif state.leads:
+                following.look(state, now)
             else:
                 return state.take_effects()
 

@@ -13,6 +13,7 @@ from mpi_runtime.scheduler.places import constraints, gang_places, gpu_pool
 from mpi_runtime.scheduler.protocol import past
 from mpi_runtime.scheduler.protocol.events import (
     DRIVER,
+    FOLLOWED_BYTES_MAX,
     STREAMING,
     Call,
     Done,
@@ -24,6 +25,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Value,
     driver_of,
 )
+from mpi_runtime.scheduler.protocol.limits import WANTED_MAX
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.scheduler.protocol.resources import fits
 from mpi_runtime.scheduler.records import lifecycle
@@ -172,6 +174,8 @@ def begin(state: State, task: Task, lost: bytes | None) -> None:
         constraints.await_group(state, task)
         if not task.missing:
             arguments_ready(state, task)
+        elif task.missing <= WANTED_MAX:
+            state.leads.append(task)
 
 
 def hold_arguments(state: State, task: Task) -> bytes | None:
@@ -275,6 +279,7 @@ def done(state: State, executor: Executor | None, event: Done) -> None:
         raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
     known = function.duration_us
     function.duration_us = event.duration_us if known < 0 else (7 * known + event.duration_us) >> 3
+    function.is_plain = len(event.data) <= FOLLOWED_BYTES_MAX
     history.record(state, executor, task, event.start_us, event.duration_us, past.RETURNED)
     advance(state.stories, task, FINISH)
     if task.call.digest:
@@ -322,6 +327,7 @@ def returned(state: State, client: Client, event: Returned, now: int) -> None:
     if task.state != SENT or not is_whole:
         raise RefusedError(f"a call of {function.spec.name} ends as it cannot")
     executor.drop(event.id)
+    function.is_plain = False
     outcome = past.RAISED if event.raised else past.RETURNED
     if event.raised and task.is_cancelled:
         outcome = past.CANCELLED

@@ -6,6 +6,7 @@ calls some milliseconds ahead, and steals calls back.
 - `queues.py`: queues of ready calls, one for each request, and the order in which a decision serves them
 - `dispatch.py`: serves a queue: sends calls, takes grants back
 - `executors.py`: finds an executor for a queue: an idle one, or a fork, if that is worth it
+- `following.py`: sends calls behind the calls that make their arguments
 - `alternatives.py`: calls that run with one of several requests, the fastest that has room
 - `locality.py`: prefers the node with most of a call's arguments, and limits that wait
 - `dependencies.py`: brings the arguments of a call to the host of its executor, then sends the call

@@ -7,7 +7,16 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from mpi_runtime.scheduler.protocol.events import Call
-from mpi_runtime.scheduler.records.lifecycle import RUNTIME_ERROR, SEND, STAGE, STAGING, UNSEALED, WAIT_AGAIN, advance
+from mpi_runtime.scheduler.records.lifecycle import (
+    RUNTIME_ERROR,
+    SEND,
+    STAGE,
+    STAGING,
+    UNFILLED,
+    UNSEALED,
+    WAIT_AGAIN,
+    advance,
+)
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import journaling, objects, spreading
@@ -58,6 +67,15 @@ def wait_again(state: State, task: Task) -> bool:
     if not task.missing:
         state.woken.append(task)
     return True
+
+
+def come_back(state: State, task: Task, cause: str) -> None:
+    """Have a call that was sent behind its arguments, and has not begun, wait for them again, or fail with one."""
+    advance(state.stories, task, UNFILLED, cause)
+    task.executor, task.missing = None, 0
+    await_lost(state, task, task.call.arguments)
+    if not task.missing:
+        state.woken.append(task)
 
 
 def await_lost(state: State, task: Task, ids: Iterable[bytes]) -> None:

@@ -136,6 +136,8 @@ def give(state: State, executor: Executor, count: int, now: int) -> None:
             known.add(call.spec)
             messages.append(function.spec)
         messages.append(call)
+        if call.wanted:
+            state.leads.append(task)
     queue.note_load(executor)
 
 
@@ -265,6 +267,8 @@ def settle(state: State, executor: Executor, now: int) -> None:
     if executor.stuck:
         executor.stuck = False
         queue.executors[executor.id] = executor
+    if executor.followers:  # there is room for more behind the last ones
+        state.leads += islice(reversed(executor.assigned.values()), limits.WANTED_MAX)
     offer(state, executor, now)
 
 

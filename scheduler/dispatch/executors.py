@@ -120,7 +120,8 @@ def acquire_any(state: State, queue: Queue, now: int) -> Executor | None:
 def any_is_free_soon(queue: Queue) -> bool:
     """Whether one of its executors has no more work than is sent ahead. Others may have calls that turned out long."""
     most_us = ahead_us(queue.ready[0].function)
-    return any(one.load_us <= most_us for one in islice(queue.executors.values(), limits.VICTIMS_MAX))
+    some = islice(queue.executors.values(), limits.VICTIMS_MAX)
+    return any(one.load_us <= (limits.HIRE_WORTH_US if one.followers else most_us) for one in some)
 
 
 def hire(state: State, queue: Queue, executor: Executor, source: Source, grant: Grant, now: int) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import islice, takewhile
 
+from mpi_runtime.scheduler.dispatch.dependencies import come_back
 from mpi_runtime.scheduler.dispatch.queues import mark_dirty, requeue
 from mpi_runtime.scheduler.places.constraints import find_source
 from mpi_runtime.scheduler.protocol.effects import TakeBack
 from mpi_runtime.scheduler.protocol.limits import STEAL_WORTH_US, STUCK_US, VICTIMS_MAX
-from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, TAKE_BACK, advance
+from mpi_runtime.scheduler.records.lifecycle import READY, SENT, STAGING, TAKE_BACK, advance
 from mpi_runtime.scheduler.records.records import Executor, Node, Queue, Task
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import call_ends
@@ -18,10 +19,16 @@ def rebalance(state: State, queue: Queue, now: int) -> None:
     """Steal calls from a loaded executor, since another has room and no call is ready; or set an alarm."""
     if queue.ready or not queue.loaded:
         return
-    victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=lambda executor: executor.load_us)
-    if victim.load_us >= STEAL_WORTH_US and not victim.asked_back:
+    victim = max(islice(queue.loaded.values(), VICTIMS_MAX), key=stealable_us)
+    if stealable_us(victim) >= STEAL_WORTH_US and not victim.asked_back:
         ask_back(state, victim, len(victim.assigned) // 2)
     state.alarms.set(queue, now + STUCK_US)
+
+
+def stealable_us(executor: Executor) -> int:
+    """The load of an executor that others could take over: not the calls that wait for values of calls before them."""
+    load_us = executor.load_us
+    return load_us - sum(task.estimate_us for task in executor.followers.values()) if executor.followers else load_us
 
 
 def look_after_queue(state: State, queue: Queue, now: int) -> None:
@@ -73,6 +80,8 @@ def give_elsewhere(state: State, tasks: list[Task], cause: str) -> None:
     for task in tasks:
         if task.is_cancelled:
             call_ends.cancelled(state, task)
+        elif task.has_followed and task.state == SENT:
+            come_back(state, task, cause)
         else:
             advance(state.stories, task, TAKE_BACK, cause)
         task.executor = None

@@ -275,7 +275,8 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     payload: bytes
     """Pickled arguments; empty when there are none."""
     arguments: tuple[Id, ...] = ()
-    """Objects that replace slots of the arguments by their values. A tuple: an empty one costs nothing to decode."""
+    """Objects that replace slots of the arguments by their values. A tuple: an empty one costs nothing to decode. To an
+    executor: their values are in the same frame, or calls before this one make them there."""
     holds: tuple[Id, ...] = ()
     """References inside the arguments. They are kept until the call ends."""
     actor: Annotated[bytes, Meta(max_length=16)] = b""
@@ -288,6 +289,8 @@ class Call(Struct, array_like=True, tag=2, gc=False):
     """To an executor: recorded values to load. The call runs only if that fails."""
     scattered: Number = 0
     """For gangs: the last `arguments` are this many lists, each with an object for each rank."""
+    wanted: bool = False
+    """To an executor: whether other calls wait for its end, so that it is not held back for a common frame."""
 
 
 def cut(call: Call, ranks: int, rank: int) -> tuple[bytes, ...]:
@@ -306,6 +309,16 @@ class Done(Struct, array_like=True, tag=3, gc=False):
     duration_us: Number
     start_us: Number = 0
     """When it began, by the monotonic clock of its host."""
+
+
+FOLLOWED_BYTES_MAX = 4096
+"""Values up to this size are kept by their executor for the calls behind."""
+
+
+class Unfilled(Struct, array_like=True, tag=38, gc=False):
+    """A call was not begun: calls before it on its executor have not made the arguments that it was sent without."""
+
+    id: Id
 
 
 class Began(Struct, array_like=True, tag=26, gc=False):
@@ -589,11 +602,12 @@ class GroupRemovalRequested(Struct, array_like=True, tag=19, gc=False):
     id: Id
 
 
-CallEvent = Spec | Call | Began | Done | Returned | Yielded | Consumed | CancelRequested | Blocked | Unblocked
+CallEvent = Spec | Call | Began | Done | Returned | Unfilled | Yielded | Consumed | CancelRequested
 ObjectEvent = Put | SubscriptionRequested | Held | Released | ErrorRead | Forgotten | BroadcastRequested
 ActorEvent = NamedActorRequested | KillRequested | Left | Titled | Saved | StateLost
 ClientEvent = (
     CallEvent | ObjectEvent | ActorEvent
+    | Blocked | Unblocked
     | GroupRequested | GroupRemovalRequested | Query | Faulted | Dying | JournalFailed | EndAnnounced
     | EndMoved
 )  # fmt: skip

@@ -21,6 +21,17 @@ LOCAL_QUEUE_CALLS_MAX: Final = 256
 ACTOR_CALLS_MAX: Final = 256
 """The most assigned calls of one actor. No other executor could run them, so there are more than for tasks."""
 
+WANTED_MAX: Final = 8
+"""The ends of calls are wanted at once if a call waits for at most this many: of more ends only the last matters, and
+each would cost a message. Nor are they sent at once by an executor that has this many calls behind: others have as
+much to do."""
+
+FOLLOWERS_MAX: Final = 64
+"""The most calls of an executor that wait for values of calls before them there: some round trips of short ones."""
+
+FOLLOW_US_MAX: Final = 1_000
+"""Calls up to this long follow, and are followed: for longer ones the round trip to the head does not matter."""
+
 FORK_WORTH_US: Final = 10_000
 """Backlog per executor that justifies forking another one: a fork and its first call take about this long."""
 

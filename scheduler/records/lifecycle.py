@@ -59,6 +59,10 @@ STAGE = _call("staged", {READY: STAGING})
 """An executor was chosen; arguments are on their way to its host."""
 SEND = _call("sent", {READY: SENT, STAGING: SENT})
 """Sent to an executor, perhaps behind other calls."""
+FOLLOW = _call("sent behind its arguments", {WAITING: SENT})
+"""Sent to the executor whose calls make its arguments."""
+UNFILLED = _call("not begun for want of an argument", {SENT: WAITING})
+"""It came back, and waits again, since it was sent behind its arguments."""
 TAKE_BACK = _call("taken back", {SENT: READY, STAGING: READY})
 """It was stolen before it started."""
 BLOCK = _call("blocked", {SENT: BLOCKED})

@@ -130,6 +130,8 @@ class Executor(Struct, eq=False, gc=False):
     """The same for its driver; None also if there was one driver when it got the grant."""
     assigned: dict[bytes, Task] = {}
     """Its calls that have not ended, in the order of sending. The first may be running."""
+    followers: dict[bytes, Task] = {}
+    """Those that were sent behind the calls that make their arguments."""
     load_us: int = 0
     """The sum of the estimates of the assigned calls."""
     progress_us: int = 0
@@ -210,6 +212,7 @@ class Executor(Struct, eq=False, gc=False):
             self.load_us -= task.estimate_us
             if self.watched:
                 self.watched.pop(id, None)
+            self.followers.pop(id, None)
         return task
 
     def has_as_argument(self, id: bytes) -> bool:
@@ -230,6 +233,7 @@ class Executor(Struct, eq=False, gc=False):
         tasks = list(self.assigned.values())
         self.assigned.clear()
         self.watched.clear()
+        self.followers.clear()
         self.load_us = 0
         return tasks
 
@@ -418,6 +422,8 @@ class Function(Struct, eq=False, gc=False):
     cancelled: int = 0  # these count as failed, too
     duration_us: int = -1
     """The moving mean of the measured duration; -1: not known yet."""
+    is_plain: bool = False
+    """Whether its last call ended with one small value."""
     is_timed: bool = False
     """Whether the duration of its calls matters: for the end of the job's time, and for backfilling. Such tasks have
     queues of their own. Such methods are not sent ahead, even while their duration is not known."""
@@ -524,6 +530,8 @@ class Task(Struct, eq=False, gc=False):
     """None: it does not yield to its caller."""
     crashes: int = 0
     """The number of quick deaths of its process in a row: see `backoff.py`."""
+    has_followed: bool = False
+    """Whether it was sent behind the calls that make its arguments: once at most."""
     is_cancelled: bool = False
     """Whether it was cancelled. It ends when its executor reports the end."""
     overdue: str = ""

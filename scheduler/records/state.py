@@ -290,8 +290,8 @@ class State:
         """Families with waiting queues."""
         self.freed: bool = False
         """Whether resources became free since the last decision."""
-        self.woken: list[Task] = []
-        """Calls that have got their last missing argument."""
+        self.woken, self.leads = list[Task](), list[Task]()
+        """Calls that have got their last missing argument; and those that may follow others or be followed."""
         self.unreferenced_actors: list[Actor] = []
         """Actors that have lost their last handle."""
         self.called: dict[Actor, None] = {}

@@ -11,7 +11,7 @@ from mpi_runtime.scheduler.log import notes, value_moves
 from mpi_runtime.scheduler.protocol import effects, events
 from mpi_runtime.scheduler.protocol.effects import ClientEffect, Ready
 from mpi_runtime.scheduler.protocol.events import OnDisk, Stored, Value
-from mpi_runtime.scheduler.protocol.limits import PUSH_BYTES_MAX
+from mpi_runtime.scheduler.protocol.limits import PUSH_BYTES_MAX, WANTED_MAX
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import INLINE, STORED, UNSEALED, advance, so_far
 from mpi_runtime.scheduler.records.records import Task
@@ -210,6 +210,8 @@ def announce(state: State, found: Object) -> None:
             task.missing -= 1
             if not task.missing:
                 state.woken.append(task)
+            elif task.missing <= 2:  # calls of one executor may make the rest
+                state.leads.append(task)
         found.waiters = None
 
 
@@ -219,6 +221,8 @@ def await_value(found: Object, task: Task) -> None:
     if found.waiters is None:
         found.waiters = []
     found.waiters.append(task)
+    if found.task is not None and len(task.call.arguments) <= WANTED_MAX:
+        found.task.call.wanted = True
 
 
 def deliver(state: State, found: Object, client: Client, fetch: bool) -> None:

@@ -90,6 +90,31 @@ def graph(random: random.Random, size: int) -> None:
     assert ray.get(deep) == 15
 
 
+# Short calls of which each needs the values of others: many are sent before these exist.
+
+
+@ray.remote(max_retries=-1)
+def link(number: int, *before: tuple[int, bytes]) -> tuple[int, bytes]:
+    """A sum, and bytes that are others in each attempt: whoever read them must have read the same."""
+    return number + sum(one for one, _ in before), os.urandom(4) + b"".join(mark[:4] for _, mark in before)
+
+
+def chains(random: random.Random, size: int) -> None:
+    rows: list[list[tuple[Any, list[Any], int]]] = [[(link.remote(1), [], 1) for _ in range(3)]]
+    for number in range(60 * size):
+        row = []
+        for at in range(3):
+            some = [at] if random.random() < 0.7 else range(max(0, at - 1), min(3, at + 2))
+            chosen = [rows[-1][one] for one in some]
+            makers = [ref for ref, _, _ in chosen]
+            row.append((noted(link.remote(number, *makers)), makers, number + sum(total for _, _, total in chosen)))
+        rows.append(row)
+    for ref, makers, total in [one for row in rows for one in row]:
+        found, mark = ray.get(ref)
+        assert found == total, (found, total)
+        assert mark[4:] == b"".join(other[:4] for _, other in ray.get(makers)), "a value was made twice"
+
+
 # Actors that count.
 
 
@@ -292,7 +317,7 @@ def squares(random: random.Random, size: int) -> None:
 
 
 PROGRAMS: dict[str, Callable[[random.Random, int], None]] = {
-    one.__name__: one for one in (graph, actors, once, generators, groups, shuffle, parameter_server, squares)
+    one.__name__: one for one in (graph, chains, actors, once, generators, groups, shuffle, parameter_server, squares)
 }
 
 

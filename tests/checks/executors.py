@@ -32,6 +32,7 @@ def check(state: State) -> None:
     forgotten = state.woken or state.unreferenced_actors or state.called
     assert not forgotten, "a call or an actor was forgotten"
     assert not state.dirty, "a queue is dirty after a decision"
+    assert not state.leads, "calls that may follow others were forgotten"
     assert not (state.freed and (state.waiting or state.waiting_groups)), "resources became free, without a decision"
     live = objects.tasks_under_way(state)
     queued = Counter([task.id for queue in state.queues.values() if queue.ready for task in ready_in(queue)])
@@ -67,6 +68,21 @@ def check(state: State) -> None:
     check_accounts(state)
     check_gangs(state)
     drivers.check(state, live)
+
+
+def check_followers(executor: Executor) -> None:
+    """Calls that were sent without arguments stand behind those that make them, or these have ended, or are here again.
+
+    In the last case the calls that followed them are about to come back.
+    """
+    order = list(executor.assigned)
+    for id, task in executor.followers.items():
+        assert executor.assigned.get(id) is task, f"{id.hex()} follows, and is not assigned"
+        assert task.has_followed, f"{id.hex()} follows, and does not know"
+        for one in task.call.arguments:
+            maker = executor.assigned.get(one)
+            if maker is not None and not (maker.has_followed or maker.call.attempt):
+                assert order.index(one) < order.index(id), f"{id.hex()} stands before what makes its argument"
 
 
 def check_ranks(state: State) -> None:
@@ -247,6 +263,7 @@ def check_executor(state: State, executor: Executor) -> None:
     """It is in exactly one place: idle, with a queue, an actor, or stopping; its calls refer to it."""
     name = f"executor {executor.id}"
     node = executor.rank.node
+    check_followers(executor)
     assert executor.rank.executors.get(executor.id) is executor, f"{name} is unknown to its rank"
     assert executor.id in state.clients, f"{name} is not a client"
     idle = executor.id in node.idle.get(executor.key, {})

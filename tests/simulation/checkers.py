@@ -23,6 +23,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Returned,
     Spec,
     TaskSpec,
+    Unfilled,
     Where,
     Yielded,
 )
@@ -33,6 +34,7 @@ from tests.simulation import oracle
 from tests.simulation.cancels import Cancels
 from tests.simulation.cards import Cards
 from tests.simulation.copies import Copies
+from tests.simulation.followers import Followers
 from tests.simulation.hosts import Host, Use, node_ids
 from tests.simulation.items import Items
 from tests.simulation.journals import may_be_recorded, with_code
@@ -86,6 +88,7 @@ class Checker:
         self.losses = Losses(self)
         self.quality = Quality(self, joined)
         self.copies = Copies(self)
+        self.followers = Followers(self)
         self.hosts: dict[int, Host] = {}
         for event in joined:
             host = self.hosts.setdefault(event.host, Host())
@@ -188,6 +191,7 @@ class Checker:
         for event in events:
             self.unread.heard(event)
             self.quality.heard(client, event)
+            self.followers.heard(client, event)
             if isinstance(event, Done | Returned):
                 self.cancels.ended(event.id)
                 for uuid in self.gpus.get(client, ()):
@@ -207,6 +211,9 @@ class Checker:
                     self.items.broke_off(event.id)
             elif isinstance(event, Returned):
                 self.raised[event.id] += 1
+            elif isinstance(event, Unfilled):
+                self.cancels.ended(event.id)
+                self.followers.came_back(client, event.id)
             elif isinstance(event, Yielded):
                 self.items.heard(event)
             elif isinstance(event, CancelRequested):
@@ -376,6 +383,13 @@ class Checker:
             wrong = self.places.oversold(use for one in self.hosts.values() for use in one.uses.values())
             require(not wrong, f"{name}: {wrong}")
 
+    def begun(self, executor: Executor, call: Call) -> None:
+        """An executor has claimed a call that it does not run, and nobody hears that: it counts as run."""
+        self.losses.started(executor, call)
+        self.first_us.setdefault(call.id, self.world.now)
+        self.runs[call.id] += 1
+        self.world.counters["runs"] += 1
+
     def _check_host(self, host: Host, name: str) -> None:
         """Never more used than owned. CPU may be overdrawn, but only by those that were blocked and woke."""
         uses = host.uses.values()
@@ -434,11 +448,14 @@ class Checker:
         self.world.counters["deaths with several calls"] += len(executor.running) > 1
         ended = [message.id for message in executor.outgoing.messages if isinstance(message, Done | Returned)]
         ended = executor.unheard + ended
+        claimed = [] if executor.claimed is None else [executor.claimed.id]
+        if executor.claimed is not None:
+            self.begun(executor, executor.claimed)
         for id, running in executor.running.items():
             del self.running[id]
             if running.call is not None:
                 self.times.ended(running.call)
-        lost = dict.fromkeys([*executor.running] or ended[-1:])
+        lost = dict.fromkeys([*executor.running] or claimed or ended[-1:])
         spared = [id for id in lost if self.tight.died(executor.number, id) and self.function_of(id).max_retries]
         free = [*spared]
         if executor.has_no_cuda:  # which is no call's failure

@@ -63,7 +63,9 @@ def result(executor: Executor, running: Running) -> Done | Returned:
     for index, size in enumerate(job.sizes):
         holds = inner if index == 0 else []
         try:
-            values.append(executor.store(Content(oracle.digest(name, index), holds), size, holds))
+            values.append(
+                executor.store(Content(oracle.digest(name, index), holds, attempt=running.attempt), size, holds)
+            )
         except TaintedError:
             executor.keeper.abandon([value.stored.offset for value in values if value.stored is not None])
             raise

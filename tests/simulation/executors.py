@@ -36,6 +36,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Spec,
     StateLost,
     TaskSpec,
+    Unfilled,
     Value,
     Yielded,
 )
@@ -129,6 +130,10 @@ class Executor(Process):
         self.unheard: list[bytes] = []
         """Calls that have ended since then."""
         self.flush_is_set = False
+        self.claimed: Call | None = None
+        """A call that is neither begun nor sent back."""
+        self.comes_back = False
+        """Whether it is being sent back."""
         self.is_dying = False
         """It says nothing more, and dies at once."""
         self._deaths = random.Random(world.options.seed * 5003 + effect.executor)
@@ -233,6 +238,16 @@ class Executor(Process):
         if (call.id, call.attempt) in self.cancelled:
             self._refuse(call)
             return
+        if self.feed.is_follower(entries):
+            if not self.feed.fill(entries):
+                self._come_back(call)
+                return
+            self.claimed = call
+            self._seal()
+            if self.is_dying or not self.alive:
+                return
+            self.claimed = None
+            world.checker.followers.filled(self, call, entries)
         key, caller, order = msgspec.msgpack.decode(call.payload)
         running = Running(call, self.feed.specs[call.spec], world.checker.work.jobs[key], world.now)
         self.running[call.id] = running
@@ -305,6 +320,19 @@ class Executor(Process):
         self._note_had(call, spec)
         self._post(spec)
 
+    def _come_back(self, call: Call) -> None:
+        """A call lacks an argument that calls before it were to make."""
+        self.world.counters["followers that came back"] += 1
+        self.claimed = call
+        self.outgoing.post(Unfilled(call.id))
+        self.comes_back = True
+        self.flush()
+        self.comes_back = False
+        if self.is_garbled:
+            self.world.checker.begun(self, call)
+            self.unheard.append(call.id)
+            self.claimed = None
+
     def _program(self, running: Running, entries: list[Entry]) -> Program:
         call, job = running.call, running.job
         assert call is not None
@@ -324,7 +352,8 @@ class Executor(Process):
                 self.look_again(entry)
                 if kind != oracle.VALUE:
                     self.outgoing.add(ErrorRead([entry.id]))
-                if kind == oracle.ERROR or not self.world.checker.values.is_right(entry.id, kind, name):
+                is_final = self.world.checker.followers.is_final(call, entry.id)
+                if kind == oracle.ERROR or not self.world.checker.values.is_right(entry.id, kind, name, is_final):
                     raise PassedOnError(kind, name)
                 running.seen.append(name)
             raises = job.raises < 0 or call.attempt < job.raises
@@ -348,6 +377,8 @@ class Executor(Process):
         )
         self.world.checker.ended(self, call, message)
         self.outgoing.post(message)
+        if self.feed.has_followers and type(message) is Done:
+            self.feed.remember(message)
         self._note_had(call, spec)
         self.feed.ends_yielding(call.id)
         if not job.keeps:
@@ -467,6 +498,8 @@ class Executor(Process):
         if self.is_dying:
             return
         self.channel.up.send(message)
+        if self.comes_back:
+            self.claimed = None
         self.draft.sent()
         self._sealed.clear()
 

@@ -50,6 +50,8 @@ class Options:
     actors: int = 2
     concurrent: bool = False
     """Whether actors may take several calls at a time, and calls in any order."""
+    links: int = 0
+    """How many pieces of the driver's program are short calls that need each other's values."""
     trees: int = 0
     """How many trees of calls there are: each call waits for its children."""
     dropped_actors: int = 0
@@ -199,6 +201,21 @@ def dropping_options(seed: int) -> Options:
     """The world of the seed, whose driver lets go of actors that wait to be created."""
     dropped_actors = random.Random(seed * 2539 + 41).choice((3, 10, 40))
     return replace(random_options(seed), dropped_actors=dropped_actors, kind="--drops")
+
+
+def link_options(seed: int) -> Options:
+    """A small world with short calls that need each other's values; in some worlds ranks die too."""
+    rng = random.Random(seed * 2777 + 53)
+    options = (losing_options if seed % 4 == 0 else random_options)(seed)
+    hosts = tuple(replace(shape, cpus=rng.choice((1, 2, 2, 4))) for shape in options.hosts)
+    options = replace(options, hosts=(*hosts[:-1], hosts[-2]) if options.host_losses else hosts)
+    deaths = rng.choice((0.0, 0.0, 0.01, 0.1))
+    return replace(
+        options, links=rng.choice((1, 2, 3)), calls=5, actors=min(options.actors, 1), groups=0, end_us=0,
+        streams=False, questions=0.0, accounts=options.accounts if seed % 5 == 0 else 0, alternatives=False,
+        limit_us=0, deaths=deaths, idle_deaths=rng.choice((0.0, deaths)), deaths_max=rng.choice((20, 200)),
+        batch_us=rng.choice((0, 300, 3000)), kind="--links",
+    )  # fmt: skip
 
 
 def tree_options(seed: int) -> Options:

@@ -90,6 +90,8 @@ class Content(msgspec.Struct):
     digest: bytes
     inner: list[bytes] = []
     padding: bytes = b""
+    attempt: int = 0
+    """The attempt of a call that has made it."""
 
 
 class Process:

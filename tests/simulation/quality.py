@@ -23,6 +23,7 @@ from mpi_runtime.scheduler.protocol.events import (
     Returned,
     Stored,
     Unblocked,
+    Unfilled,
     Yielded,
 )
 from mpi_runtime.scheduler.protocol.limits import FORK_WORTH_US, MOVED_BYTES_PER_US, UNREACHED_US
@@ -163,6 +164,10 @@ class Quality:
                 self._ended(event)
                 if worker is not None and event.id in self.checker.names and worker.actor is not None:
                     worker.is_made = True
+        elif isinstance(event, Unfilled):
+            if worker is not None:
+                self._gone(worker, [event.id])
+            self._waits(event.id)
         elif isinstance(event, CancelRequested):
             self.cancelled_us = self.world.now
         elif isinstance(event, Put | Yielded):

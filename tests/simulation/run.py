@@ -40,6 +40,7 @@ from tests.simulation.options import (
     calm_options,
     dropping_options,
     large_options,
+    link_options,
     losing_options,
     random_options,
     spilling_options,
@@ -309,6 +310,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--journal", action="store_true", help="each is cut and run again with its journal")
     parser.add_argument("--spills", action="store_true", help="arenas have little room; in some worlds ranks die too")
     parser.add_argument("--trees", action="store_true", help="trees of calls that wait for each other, and much dies")
+    parser.add_argument("--links", action="store_true", help="short calls that need each other's values")
     parser.add_argument("--drops", action="store_true", help="actors are let go of before they are created")
     parser.add_argument("--first", action="store_true", help="stop at the first that fails")
     parser.add_argument("-v", "--verbose", action="store_true")
@@ -327,6 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
     for seed in seeds:
         make = calm_options if chosen.calm else losing_options if chosen.losses else random_options
         make = spilling_options if chosen.spills else dropping_options if chosen.drops else make
+        make = link_options if chosen.links else make
         make = tree_options if chosen.trees else make
         options = make(seed)
         if chosen.hosts:

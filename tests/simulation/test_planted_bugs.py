@@ -29,10 +29,11 @@ from tests.simulation import (
     planted_copies,
     planted_custody,
     planted_direct,
+    planted_following,
     planted_losses,
     planted_spills,
 )
-from tests.simulation.options import dropping_options, losing_options, random_options, spilling_options
+from tests.simulation.options import dropping_options, link_options, losing_options, random_options, spilling_options
 from tests.simulation.run import FailedError, simulate, simulate_again
 
 SEEDS = 4000
@@ -276,6 +277,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     *planted_clients.BUGS,
     *planted_custody.BUGS,
     *planted_direct.BUGS,
+    *planted_following.BUGS,
     *planted_losses.BUGS,
     *planted_spills.BUGS,
     *planted_copies.BUGS,
@@ -294,6 +296,7 @@ def test_a_planted_bug_is_found(bug: Callable[[pytest.MonkeyPatch], None], monke
     losing = (*planted_losses.BUGS, *planted_copies.BUGS, *planted_direct.BUGS)
     options = losing_options if bug in losing else random_options
     options = spilling_options if bug in planted_spills.BUGS else options
+    options = link_options if bug in planted_following.BUGS else options
     options = dropping_options if bug is an_actor_that_nobody_has_is_created else options
 
     def look() -> None:

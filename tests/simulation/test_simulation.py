@@ -29,6 +29,7 @@ from tests.simulation.options import (
     calm_options,
     dropping_options,
     large_options,
+    link_options,
     losing_options,
     random_options,
     spilling_options,
@@ -133,6 +134,19 @@ FLOORS_OF_TREES = {"deaths": 500, "blocks": 1000, "calls abandoned": 200, "rank 
 def test_trees_of_calls_that_wait_for_each_other_end_whatever_dies() -> None:
     counters, _ = explore(lambda seed: simulate(tree_options(seed)), TREE_SEEDS)
     assert below(FLOORS_OF_TREES, counters) == {}
+
+
+LINK_SEEDS = range(60)
+FLOORS_OF_LINKS = {
+    "followers": 800, "followers that ran": 180, "followers that came back": 100, "deaths": 300, "take backs": 150,
+    "rank losses": 10,
+}  # fmt: skip
+
+
+@pytest.mark.timeout(300)
+def test_short_calls_with_values_of_others_read_the_right_ones_whatever_dies() -> None:
+    counters, _ = explore(lambda seed: simulate(link_options(seed)), LINK_SEEDS)
+    assert below(FLOORS_OF_LINKS, counters) == {}
 
 
 @pytest.mark.timeout(300)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tests.simulation.links import LinkAuthor
 from tests.simulation.options import MIB, UNIT
 from tests.simulation.steps import Drop, Get, Submit, Wait
-from tests.simulation.workload import Author, Scope
+from tests.simulation.workload import Scope
 
 
-class TreeAuthor(Author):
+class TreeAuthor(LinkAuthor):
     """Writes a workload with trees of calls."""
 
     def always(self) -> list[Callable[[Scope], object]]:

@@ -39,14 +39,17 @@ class Values:
         self.found: dict[bytes, tuple[str, bytes]] = {}
         """What each object was seen to be."""
 
-    def is_right(self, id: bytes, kind: str, name: bytes) -> bool:
-        """Whether an object is what it must be. If not, a fault must be the reason."""
+    def is_right(self, id: bytes, kind: str, name: bytes, is_final: bool = True) -> bool:
+        """Whether an object is what it must be. If not, a fault must be the reason.
+
+        If it is not final, it may be made again with the process that reads it.
+        """
         checker, times = self.checker, self.checker.times
         # A copy that cannot be had on one host may be had on another: alone of all errors it is not the object's own.
         of_one_host = name in (b"ObjectStoreFullError", b"ObjectLostError")
         # What is made again after its loss may end otherwise.
         of_one_host = of_one_host or (id in checker.losses.values and kind == oracle.FAILED)
-        known = (kind, name) if of_one_host else self.found.setdefault(id, (kind, name))
+        known = (kind, name) if of_one_host or not is_final else self.found.setdefault(id, (kind, name))
         require(known == (kind, name), f"object {id.hex()} was {known} and is {(kind, name)}")
         if id in checker.puts:
             thing = checker.oracle.puts[checker.puts[id]]

@@ -247,6 +247,7 @@ class Head:
                 elif isinstance(message, MemoryReported):
                     self.world.checker.tight.heard(message)
                 self.world.checker.quality.rank_said(rank, message)
+                self.world.checker.followers.rank_said(message)
                 self.world.checker.copies.rank_said(rank, message)
                 self.scheduler.handle_rank(message, now)  # type: ignore[arg-type]
 
@@ -284,6 +285,7 @@ class Head:
         notes = [note.text for note in effects.notes if note.event in (QUARANTINE, LATE)]
         self.world.checker.cards_said(notes)
         self.world.checker.unread.told([note.text for note in effects.notes if note.event == UNHANDLED])
+        self.world.checker.followers.decided(effects)
         self.world.checker.quality.decided(effects)
         self.world.checker.copies.decided(effects)
         if self.world.options.check_inside:

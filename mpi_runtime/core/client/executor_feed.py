@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 
-from mpi_runtime.scheduler.protocol.effects import Demand, Entry
-from mpi_runtime.scheduler.protocol.events import Call, Spec
+from mpi_runtime.scheduler.protocol.effects import Demand, Entry, Ready, ReadyElsewhere
+from mpi_runtime.scheduler.protocol.events import FOLLOWED_BYTES_MAX, Call, Done, Spec
 
 ALL = 1 << 62
 """More items than any call yields: the number of consumed items of a call if no process will take its items."""
+
+FOLLOWED_MAX = 256
+"""The least number of last results that are kept: those of all calls that may be assigned to an executor."""
 
 
 class Feed:
@@ -20,6 +23,11 @@ class Feed:
     def __init__(self) -> None:
         self.calls: deque[tuple[Call, list[Entry]]] = deque()
         """Calls to run, each with the values of its arguments."""
+        self.has_followers = False
+        """Whether there were calls with arguments that calls before them make."""
+        self.recent: dict[bytes, bytes] = {}
+        """The last small results since then, by call: since one or two times FOLLOWED_MAX of them."""
+        self._older: dict[bytes, bytes] = {}
         self.received = 0
         """The number of calls so far."""
         self.specs: dict[int, Spec] = {}
@@ -36,6 +44,32 @@ class Feed:
         """Note the arrival of a call."""
         self.received += 1
         self.calls.append((call, arguments))
+
+    def lacks(self, argument: bytes) -> Entry:
+        """Note that a call arrives without an argument. Return what stands for that."""
+        self.has_followers = True
+        return ReadyElsewhere(argument)
+
+    def remember(self, end: Done) -> None:
+        """Keep a result for calls behind: its bytes, since user code may change the object."""
+        if len(end.data) <= FOLLOWED_BYTES_MAX:
+            if len(self.recent) == FOLLOWED_MAX:
+                self._older, self.recent = self.recent, {}
+            self.recent[end.id] = end.data
+
+    def is_follower(self, arguments: list[Entry]) -> bool:
+        """Whether a call arrived without some arguments."""
+        return self.has_followers and ReadyElsewhere in map(type, arguments)
+
+    def fill(self, arguments: list[Entry]) -> bool:
+        """Fill in the arguments that a call lacks. Return whether all were made here."""
+        for index, entry in enumerate(arguments):
+            if type(entry) is ReadyElsewhere:
+                data = self.recent.get(entry.id) or self._older.get(entry.id)
+                if data is None:
+                    return False
+                arguments[index] = Ready(entry.id, data)
+        return True
 
     def is_ready(self) -> bool:
         """Whether the executor has something to do."""

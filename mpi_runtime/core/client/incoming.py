@@ -127,7 +127,7 @@ class Arrivals:
         """Expected objects that have arrived and were not handled."""
 
     def take(self, messages: list[Any]) -> None:
-        """Take in one frame. The values of a call's arguments precede it in the same frame."""
+        """Take in one frame. The values of a call's arguments precede it, or calls before it will make them here."""
         arguments: dict[bytes, Entry] = {}
         is_for_calls = False
         values, counts, expected = self._references.values, self._references.counts, self.expected
@@ -162,7 +162,7 @@ class Arrivals:
             elif kind is ForCalls:  # values in this frame are for calls only: other references may be stale by now
                 is_for_calls = True
             elif message.id in counts and not is_for_calls:
-                values[message.id] = message
+                values[message.id] = arguments[message.id] = message
                 self._note_arrival(message)
             else:
                 arguments[message.id] = message
@@ -170,7 +170,11 @@ class Arrivals:
 
     def _argument(self, id: bytes, arguments: dict[bytes, Entry]) -> Entry:
         found = arguments.get(id)
-        return found if found is not None else self._references.values[id]
+        if found is None:
+            found = self._references.values.get(id)
+            if type(found) is not Ready:  # a place that was not sent for this call may be stale
+                found = self._feed.lacks(id)
+        return found
 
     def _note_arrival(self, message: Entry) -> None:
         """Note the arrival of a value to which this process has references."""

@@ -189,8 +189,17 @@ class Outbox(Outgoing):
             self.flush()
             return
         self._tick_s = gather_s or TICK_S
+        self._seal()
+
+    def secure(self) -> None:
+        """Have everything that was posted delivered even if this process dies."""
+        with self.interrupts, self.lock:  # another thread may be sending it
+            if self.messages:
+                self._seal()
+
+    def _seal(self) -> None:
         with self.interrupts, self.lock:
-            is_full = not seal(self, self.draft) or self.draft.count >= FRAME_MESSAGES
+            is_full = self.draft is None or not seal(self, self.draft) or self.draft.count >= FRAME_MESSAGES
         if is_full:
             self.flush()
         elif not self.ticking:

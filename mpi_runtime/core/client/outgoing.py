@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mpi_runtime.core.client.references import References
 from mpi_runtime.scheduler.protocol.effects import Entry, Forget, ReadyStored
-from mpi_runtime.scheduler.protocol.events import Done, Forgotten, Held, Released, Returned
+from mpi_runtime.scheduler.protocol.events import Done, Forgotten, Held, Released, Returned, Unfilled
 
 
 class Outgoing:
@@ -91,6 +91,6 @@ def ends_in(frame: list[object]) -> int:
     count = 0
     for message in frame:
         kind = type(message)
-        if kind is Done or kind is Returned:
+        if kind is Done or kind is Returned or kind is Unfilled:
             count += 1
     return count

@@ -184,6 +184,11 @@ class Executor:
 
     def _run(self, call: Call, arguments: list[Entry]) -> None:
         client, cancels = self.client, self.cancels
+        if arguments and client.feed.is_follower(arguments):
+            if not client.feed.fill(arguments):
+                self.results.unfilled(call)
+                return
+            client.outbox.secure()  # or a retry might give others another value than this call has read
         if call.attempt:
             client.outbox.flush()  # it may crash the process again, and unsent results would be lost with it
         spec = client.feed.specs[call.spec]

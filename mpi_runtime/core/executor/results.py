@@ -35,8 +35,10 @@ from mpi_runtime.scheduler.protocol.events import (
     Returned,
     Spec,
     TaskSpec,
+    Unfilled,
     Value,
 )
+from mpi_runtime.scheduler.protocol.limits import WANTED_MAX
 from mpi_runtime.scheduler.protocol.questions import Nodes
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ _CODE = vars(SystemExit)["code"]
 _NUMBERS = re.compile(r"\d+")
 _SLOW_US = 1000
 """The result of a call that took longer is sent at once, in microseconds."""
+_WANTED_US = 50
+"""The same if other calls wait for it. After shorter ones the next result is there before the head has read one."""
 
 
 class Written(list[Value]):
@@ -106,7 +110,7 @@ class Results:
         if self.ends_gang or has_errors:
             values = [Value(message.data)] if isinstance(message, Done) else message.values
             message = Returned(call.id, values, duration_us, has_errors=bool(has_errors), ends_gang=self.ends_gang)
-        self._post(spec, message, start_us)
+        self._post(spec, call, message, start_us)
 
     def failed(self, spec: Spec, call: Call, start_us: int, error: BaseException) -> None:
         """Send the error of a call, or end the process if the error demands it."""
@@ -123,9 +127,9 @@ class Results:
                 end = self._raised(call, spec, remote_errors.substitute(error, problem), duration_us)
             if not isinstance(end, Returned):
                 self._give_out(spec, error, end)
-            self._post(spec, end, start_us)
+            self._post(spec, call, end, start_us)
 
-    def _post(self, spec: Spec, message: Done | Returned, start_us: int) -> None:
+    def _post(self, spec: Spec, call: Call, message: Done | Returned, start_us: int) -> None:
         client = self._client
         message.start_us = start_us
         client.outbox.ends_call = False
@@ -137,13 +141,24 @@ class Results:
             client.blocking.resumes()
         if self.saver is not None and isinstance(spec.kind, MethodSpec) and self.saver.post(spec, message):
             return
+        if client.feed.has_followers and type(message) is Done:
+            client.feed.remember(message)
         slow_us = spec.gather_us or _SLOW_US
-        if not self.is_concurrent and (message.duration_us > slow_us or not client.feed.calls):
+        behind = len(client.feed.calls)
+        if call.wanted and behind < WANTED_MAX:
+            slow_us = _WANTED_US
+        if not self.is_concurrent and (message.duration_us > slow_us or not behind):
             client.outbox.post_now(message)
         elif spec.max_retries and not spec.gather_us:
             client.outbox.post(message)
         else:  # it is not run again, or is to be sent late: if this process is killed, its agent has it
             client.outbox.entrust(message, spec.gather_us)
+
+    def unfilled(self, call: Call) -> None:
+        """Send a call back that lacks an argument."""
+        if self._cancels.attempts:
+            self._cancels.forget(call.id)
+        self._client.outbox.post_now(Unfilled(call.id))
 
     def end_actor(self) -> None:
         """Report that the actor ends. Calls that have not started are not run."""

@@ -7,7 +7,7 @@ import pytest
 
 from mpi_runtime.core.calls import arguments
 from mpi_runtime.core.client.blocking import Blocking
-from mpi_runtime.core.client.executor_feed import ALL, Feed
+from mpi_runtime.core.client.executor_feed import ALL, FOLLOWED_MAX, Feed
 from mpi_runtime.core.client.incoming import Arrivals, ReceivedItems, Watch
 from mpi_runtime.core.client.outgoing import Outgoing, ends_in
 from mpi_runtime.core.client.references import References
@@ -25,6 +25,7 @@ from mpi_runtime.scheduler.protocol.effects import (
 )
 from mpi_runtime.scheduler.protocol.events import (
     BLOCKED_IDS_MAX,
+    FOLLOWED_BYTES_MAX,
     Blocked,
     Call,
     CancelRequested,
@@ -39,6 +40,7 @@ from mpi_runtime.scheduler.protocol.events import (
     SubscriptionRequested,
     TaskSpec,
     Unblocked,
+    Unfilled,
     Value,
 )
 from mpi_runtime.scheduler.protocol.ids import first_of, return_ids
@@ -142,7 +144,39 @@ def test_what_may_be_needed_longer_is_held(client: Parts, messages: list[object]
 
 
 def test_ends_are_counted_for_the_agent() -> None:
-    assert ends_in([Done(A, b"", 0), Held([B]), Returned(C, [], 0)]) == 2
+    assert ends_in([Done(A, b"", 0), Held([B]), Returned(C, [], 0), Unfilled(B)]) == 3
+
+
+def test_an_argument_that_did_not_arrive_is_filled_in_from_the_results_of_calls_before(client: Parts) -> None:
+    client.arrivals.take([Ready(B, b"sent"), Call(C, 1, b"", (A, B))])
+    _, arguments = client.feed.calls[0]
+    assert client.feed.is_follower(arguments)
+    client.feed.remember(Done(B, b"another", 0))
+    assert not client.feed.fill(arguments), "nobody has made A"
+    client.feed.remember(Done(A, b"made", 0))
+    assert client.feed.fill(arguments)
+    assert arguments == [Ready(A, b"made"), Ready(B, b"sent")]
+    assert not client.feed.is_follower(arguments)
+
+
+def test_a_place_that_was_not_sent_with_the_call_is_not_used(client: Parts) -> None:
+    client.references.counts[A] = client.references.counts[B] = 1
+    client.arrivals.take([ReadyStored(A, 0, 64, 1000), Ready(B, b"small")])
+    client.arrivals.take([Call(C, 1, b"", (A, B))])
+    assert client.feed.calls[0][1] == [ReadyElsewhere(A), Ready(B, b"small")]
+    client.arrivals.take([ReadyStored(A, 0, 128, 1000), Call(C, 1, b"", (A,))])
+    assert client.feed.calls[1][1] == [ReadyStored(A, 0, 128, 1000)]
+
+
+def test_only_the_last_small_results_are_kept_for_calls_behind() -> None:
+    feed = Feed()
+    feed.remember(Done(A, bytes(FOLLOWED_BYTES_MAX + 1), 0))
+    assert not feed.fill([ReadyElsewhere(A)])
+    ids = [number.to_bytes(16, "big") for number in range(2 * FOLLOWED_MAX + 1)]
+    for id in ids:
+        feed.remember(Done(id, b"value", 0))
+    kept = [id for id in ids if feed.fill([ReadyElsewhere(id)])]
+    assert kept == ids[FOLLOWED_MAX:]
 
 
 @pytest.mark.parametrize(
