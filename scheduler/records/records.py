@@ -129,9 +129,8 @@ class Executor(Struct, eq=False, gc=False):
     share: Charge | None = None
     """The same for its driver; None also if there was one driver when it got the grant."""
     assigned: dict[bytes, Task] = {}
-    """Its calls that have not ended, in the order of sending. The first may be running."""
     followers: dict[bytes, Task] = {}
-    """Those that were sent behind the calls that make their arguments."""
+    """Its calls that have not ended, in the order of sending, and those sent behind the makers of their arguments."""
     load_us: int = 0
     """The sum of the estimates of the assigned calls."""
     progress_us: int = 0
@@ -207,11 +206,9 @@ class Executor(Struct, eq=False, gc=False):
 
     def drop(self, id: bytes) -> Task | None:
         """Remove a call from the assigned calls, if it is one of them."""
-        task = self.assigned.pop(id, None)
-        if task is not None:
+        if (task := self.assigned.pop(id, None)) is not None:
             self.load_us -= task.estimate_us
-            if self.watched:
-                self.watched.pop(id, None)
+            self.watched.pop(id, None)
             self.followers.pop(id, None)
         return task
 
@@ -230,11 +227,9 @@ class Executor(Struct, eq=False, gc=False):
 
     def drop_all(self) -> list[Task]:
         """Remove all assigned calls, and return them in the order of sending."""
-        tasks = list(self.assigned.values())
-        self.assigned.clear()
-        self.watched.clear()
-        self.followers.clear()
-        self.load_us = 0
+        tasks, self.load_us = list(self.assigned.values()), 0
+        for calls in (self.assigned, self.watched, self.followers):
+            calls.clear()
         return tasks
 
     def charge_to(self, account: Account | None, request: Request, use: Account | None = None) -> None:
@@ -396,10 +391,9 @@ class Bundle(Source, kw_only=True, eq=False, gc=False):
 
 def node_of(source: Source) -> Node:
     """The node that a source is, or to which it belongs."""
-    if isinstance(source, Bundle):
-        return source.node
-    assert isinstance(source, Node)
-    return source
+    node = source.node if isinstance(source, Bundle) else source
+    assert isinstance(node, Node)
+    return node
 
 
 def granted(source: Source) -> list[Executor]:
@@ -421,9 +415,8 @@ class Function(Struct, eq=False, gc=False):
     failed: int = 0
     cancelled: int = 0  # these count as failed, too
     duration_us: int = -1
-    """The moving mean of the measured duration; -1: not known yet."""
     is_plain: bool = False
-    """Whether its last call ended with one small value."""
+    """The moving mean of the measured duration, -1: not known; and whether the last call ended with one small value."""
     is_timed: bool = False
     """Whether the duration of its calls matters: for the end of the job's time, and for backfilling. Such tasks have
     queues of their own. Such methods are not sent ahead, even while their duration is not known."""
@@ -531,9 +524,8 @@ class Task(Struct, eq=False, gc=False):
     crashes: int = 0
     """The number of quick deaths of its process in a row: see `backoff.py`."""
     has_followed: bool = False
-    """Whether it was sent behind the calls that make its arguments: once at most."""
     is_cancelled: bool = False
-    """Whether it was cancelled. It ends when its executor reports the end."""
+    """Whether it was sent, once, behind the makers of its arguments; was cancelled, and ends when its executor says."""
     overdue: str = ""
     """The message if it was interrupted because of its time limit; empty: it was not."""
     journaled: Journaled | None = None
