@@ -520,7 +520,7 @@ class EndAnnounced(Struct, array_like=True, tag=35, gc=False):
     """The job is about to end and to be continued later: actors run their assigned calls, and save their states."""
 
 
-class EndMoved(Struct, array_like=True, tag=38, gc=False):
+class EndMoved(Struct, array_like=True, tag=39, gc=False):
     """The job's time ends at another moment than was known, by the head's clock."""
 
     end_us: Number

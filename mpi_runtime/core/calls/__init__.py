@@ -22,5 +22,4 @@
 - `mapping.py`: the results of `f.map`
 - `chunks.py`: many calls of `f.map` in one task, cut by the time that they take
 - `graphs.py`: graphs of bound calls: `f.bind(...)`
-- `compiled.py`: graphs that are executed again and again
 """

@@ -7,12 +7,9 @@ submits those before it first.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from mpi_runtime.core.calls.compiled import CompiledGraph
+from typing import Any, NoReturn
 
 PARENT, PREVIOUS = "parent_class_node", "prev_class_method_call"
 """Keys of `get_other_args_to_resolve`."""
@@ -43,6 +40,7 @@ class Node:
         self._before = actor._last if actor is not None else None
         """The call of the same actor that was bound before this one."""
         self._number = next(_NUMBERS)
+        """Its place in the order in which this process has bound calls."""
 
     def execute(self, *args: object, **kwargs: object) -> Any:
         """Submit the call and all nodes that it needs. Returns the result of `.remote`.
@@ -60,17 +58,7 @@ class Node:
         Raises:
             ValueError: the graph cannot be compiled; `execute` takes it as it is.
         """
-        from mpi_runtime.core.calls.compiled import CompiledGraph  # not at the top: it imports this module
-
         return CompiledGraph(self)
-
-    def number(self) -> int:
-        """The place of the call in the order in which this process has bound calls."""
-        return self._number
-
-    def submit(self, made: dict[int, object], given: tuple[tuple[object, ...], dict[str, object]]) -> None:
-        """Submit the call unless `made` has its result; `made` has those of all calls that it needs."""
-        _resolved(self, made, given)
 
     def get_args(self) -> tuple[object, ...]:
         """Return the positional arguments of `bind`."""
@@ -139,10 +127,6 @@ class InputNode(Node):
         if name.startswith("_"):
             raise AttributeError(f"an InputNode has no attribute {name!r}")
         return self._part(name, attrgetter(name))
-
-    def is_part(self) -> bool:
-        """Whether it stands for a part of the arguments."""
-        return self._read is not None
 
     def _part(self, key: int | str, read: Callable[[Any], object]) -> InputNode:
         if self._read is not None:
@@ -277,6 +261,97 @@ class _Method:
                 ".remote() cannot be used on ClassMethodNodes, the methods of a bound actor. Use .bind() instead."
             )
         raise AttributeError(f"a method of a bound actor has no attribute {name!r}")
+
+
+class CompiledGraph:
+    """A graph that is executed again and again: `node.experimental_compile()` makes it.
+
+    Ray gives such graphs channels of their own. Here they are checked once, and submit their calls as others are.
+    """
+
+    def __init__(self, root: Node) -> None:
+        """Check the graph.
+
+        Raises:
+            ValueError: it has no input, a call in it needs nothing of the graph, or a node is inside a container.
+        """
+        nodes = _needed(root)
+        if not any(isinstance(node, InputNode) for node in nodes):
+            raise ValueError("No InputNode found in the DAG: let a call take the InputNode, or use execute().")
+        calls = [node for node in nodes if not isinstance(node, InputNode)]
+        for node in calls:
+            _check(node)
+        self._root = root
+        self._calls = sorted(calls, key=lambda node: node._number)
+        self._has_parts = any(isinstance(node, InputNode) and node._read is not None for node in nodes)
+        self._is_ended = False
+
+    def execute(self, *args: object, **kwargs: object) -> Any:
+        """Submit the calls in the order in which they were bound. Returns the reference of the last one, or a list."""
+        if self._is_ended:
+            raise RuntimeError("teardown() has ended this graph: compile another one")
+        if self._has_parts and not kwargs:  # a part is always one of the arguments, as in Ray, also of an only one
+            args = (args,)
+        made: dict[int, object] = {}
+        for node in self._calls:
+            _resolved(node, made, (args, kwargs))
+        return made[id(self._root)]
+
+    async def execute_async(self, *args: object, **kwargs: object) -> Any:
+        """As `execute`. What it returns can be awaited."""
+        return self.execute(*args, **kwargs)
+
+    def teardown(self, kill_actors: bool = False) -> None:
+        """End the graph. Its actors stay.
+
+        Args:
+            kill_actors: refused: `kill` ends an actor.
+        """
+        if kill_actors:
+            raise ValueError("teardown(kill_actors=True) is not here: end the actors with kill()")
+        self._is_ended = True
+
+
+def _needed(root: Node) -> list[Node]:
+    """The node and all that it needs, each once."""
+    found = {id(root): root}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        new = {id(one): one for one in _nodes_in([*node.get_args(), node.get_kwargs()]) if id(one) not in found}
+        found |= new
+        waiting += new.values()
+    return list(found.values())
+
+
+def _nodes_in(values: object) -> Iterator[Node]:
+    if isinstance(values, Node):
+        yield values
+    elif isinstance(values, dict):
+        yield from _nodes_in(list(values.values()))
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _nodes_in(value)
+
+
+def _check(node: Node) -> None:
+    """ValueError: Ray cannot compile this call."""
+    args, kwargs = node.get_args(), node.get_kwargs()
+    if any(_nodes_in(kwargs)):
+        raise ValueError(
+            "Compiled DAG currently does not support binding to other DAG nodes as kwargs: pass them by position."
+        )
+    for arg in args:
+        if not isinstance(arg, Node) and (inside := list(_nodes_in(arg))):
+            raise ValueError(
+                f"Found {len(inside)} DAGNodes from the arg {arg!r} in a bound call. Please ensure that the argument "
+                "is a single DAGNode and that a DAGNode is not allowed to be placed inside any type of container."
+            )
+    if not isinstance(node, MultiOutputNode) and not any(_nodes_in(args)):
+        raise ValueError(
+            "Compiled DAGs require each task to take a ray.dag.InputNode or at least one other DAGNode as an input: "
+            "give this call one, or use execute()."
+        )
 
 
 DAGNode = Node

@@ -136,7 +136,7 @@ def test_inputs_that_do_not_fit() -> None:
         whole.execute()
     with pytest.raises(TypeError, match=r"one argument, and execute.* \[0, 1\]"):
         whole.execute(1, 2)
-    with pytest.raises(TypeError, match=r"an argument 'by', and execute.* \['x'\]"):
+    with pytest.raises(KeyError, match=r"an argument 'by', and execute.* \['x'\]"):
         part.execute(x=1)
     with pytest.raises(AttributeError, match="a part of a part"):
         given.by.name  # noqa: B018
