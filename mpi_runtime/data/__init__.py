@@ -10,13 +10,8 @@ loads before it is used.
 
 - `dataset.py`: `Dataset`: transformations, and what asks for rows
 - `sources.py`: data sets of numbers, lists, arrays and tables
-- `reading.py`: data sets of files
-- `finding.py`: finds files, and gives them an order
-- `formats.py`: reads a file of one format
-- `webdataset.py`: tar files with samples
+- `files/`: files as data sets, and data sets as files
 - `others.py`: data sets of torch and of Hugging Face
-- `saving.py`: the methods of a data set that write files
-- `writing.py`: files of data sets
 - `iterating.py`: rows and batches in the process that asks
 - `splitting.py`: one stream for several readers
 - `running.py`: runs a stream with tasks and actors
@@ -35,7 +30,8 @@ loads before it is used.
 - `columns.py`: columns of arrays and objects
 - `columns_of_torch.py`: batches as tensors
 - `schema.py`: the columns of a data set
-- `accessor.py`, `datatype.py`: blocks and types, by names that programs for Ray use
+- `accessor.py`: blocks, by names that programs for Ray use
+- `datatype.py`: types, by such names
 - `context.py`: settings
 - `progress.py`: the line of a running stream, and its table
 - `unsupported.py`: what Ray Data has and is not here, each with what to do instead
@@ -53,14 +49,15 @@ _HOMES = {
     "dataset": "Dataset GroupedData MaterializedDataset",
     "iterating": "DataIterator",
     "options": "ActorPoolStrategy TaskPoolStrategy",
-    "finding": "FileShuffleConfig",
-    "reading": "read_binary_files read_csv read_images read_json read_numpy read_parquet read_text read_webdataset",
+    "files.finding": "FileShuffleConfig",
+    "files.reading": "read_binary_files read_csv read_images read_json read_numpy read_parquet read_text "
+    "read_webdataset",
     "schema": "Schema",
     "others": "from_huggingface from_torch",
     "sources": "from_arrow from_blocks from_items from_numpy from_pandas range range_tensor",
     "splitting": "StreamSplitDataIterator",
     "steps": "BlockError ColumnError",
-    "writing": "SaveMode",
+    "files.writing": "SaveMode",
 }
 """The names of each module, which is loaded when one of them is used."""
 
@@ -95,11 +92,8 @@ if TYPE_CHECKING:
     )
     from mpi_runtime.data.context import DataContext, ExecutionOptions, ExecutionResources
     from mpi_runtime.data.dataset import Dataset, GroupedData, MaterializedDataset
-    from mpi_runtime.data.finding import FileShuffleConfig
-    from mpi_runtime.data.iterating import DataIterator
-    from mpi_runtime.data.options import ActorPoolStrategy, TaskPoolStrategy
-    from mpi_runtime.data.others import from_huggingface, from_torch
-    from mpi_runtime.data.reading import (
+    from mpi_runtime.data.files.finding import FileShuffleConfig
+    from mpi_runtime.data.files.reading import (
         read_binary_files,
         read_csv,
         read_images,
@@ -109,6 +103,10 @@ if TYPE_CHECKING:
         read_text,
         read_webdataset,
     )
+    from mpi_runtime.data.files.writing import SaveMode
+    from mpi_runtime.data.iterating import DataIterator
+    from mpi_runtime.data.options import ActorPoolStrategy, TaskPoolStrategy
+    from mpi_runtime.data.others import from_huggingface, from_torch
     from mpi_runtime.data.schema import Schema
     from mpi_runtime.data.sources import (
         from_arrow,
@@ -120,7 +118,6 @@ if TYPE_CHECKING:
         range_tensor,
     )
     from mpi_runtime.data.steps import BlockError, ColumnError
-    from mpi_runtime.data.writing import SaveMode
 else:  # a checker would take every name for one of ours
     _load, __dir__ = _face(__name__, _HOMES, __all__)
 

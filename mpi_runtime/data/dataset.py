@@ -15,13 +15,13 @@ from mpi_runtime.data import aggregating, blocks, conditions, progress, unsuppor
 from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.context import DataContext
+from mpi_runtime.data.files.saving import Saving, different
 from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
 from mpi_runtime.data.options import needs, step
 from mpi_runtime.data.plan import PLAIN, Divided, Exchanged, Joined, Limited, Mapped, Operator, sources
 from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import Running, blocks_of, of_blocks, stored
-from mpi_runtime.data.saving import Saving, different
 from mpi_runtime.data.schema import Schema
 from mpi_runtime.data.splitting import Shares, StreamSplitDataIterator
 from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, WRITE, Step

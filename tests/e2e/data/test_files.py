@@ -18,7 +18,7 @@ import pyarrow  # noqa: E402
 from pyarrow import parquet  # noqa: E402
 
 from mpi_runtime import data  # noqa: E402
-from mpi_runtime.data import formats  # noqa: E402
+from mpi_runtime.data.files import formats  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("job")
 

@@ -14,8 +14,8 @@ pytest.importorskip("pyarrow")
 import pyarrow
 from pyarrow import parquet
 
-from mpi_runtime.data import formats, writing
 from mpi_runtime.data.arrow import be_frugal, give_back
+from mpi_runtime.data.files import formats, writing
 
 MB = 1_000_000
 ROWS, WIDTH = 500, 8192
@@ -33,7 +33,7 @@ writing.parquet(table, sys.argv[1], {})
 
 def most_bytes(code: str, *arguments: Path) -> int:
     """The most bytes of Arrow in a process that runs this code."""
-    begin = "import sys, pyarrow; from mpi_runtime.data import formats, writing; rows = 0"
+    begin = "import sys, pyarrow; from mpi_runtime.data.files import formats, writing; rows = 0"
     end = f"assert rows == {ROWS}, rows; print(pyarrow.default_memory_pool().max_memory())"
     command = [sys.executable, "-c", "\n".join([begin, code, end]), *map(str, arguments)]
     return int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout)

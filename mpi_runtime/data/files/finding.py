@@ -10,7 +10,7 @@ import numpy
 from msgspec import Struct
 
 from mpi_runtime.core import published
-from mpi_runtime.data.writing import local
+from mpi_runtime.data.files.writing import local
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

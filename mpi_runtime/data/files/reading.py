@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mpi_runtime.core import published
-from mpi_runtime.data import formats, webdataset
 from mpi_runtime.data.arrow import pa, pq
 from mpi_runtime.data.dataset import Dataset
-from mpi_runtime.data.finding import File, FileShuffleConfig, Orders, Paths, find
+from mpi_runtime.data.files import formats, webdataset
+from mpi_runtime.data.files.finding import File, FileShuffleConfig, Orders, Paths, find
+from mpi_runtime.data.files.writing import MISSING
 from mpi_runtime.data.options import needs
 from mpi_runtime.data.plan import Source, fixed
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.sources import cuts
 from mpi_runtime.data.steps import Piece, Where
-from mpi_runtime.data.writing import MISSING
 
 if TYPE_CHECKING:
     import pyarrow

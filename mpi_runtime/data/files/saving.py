@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mpi_runtime.data import webdataset, writing
+from mpi_runtime.data.files import webdataset, writing
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.progress import Stats
 

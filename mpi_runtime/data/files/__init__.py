@@ -1,0 +1,9 @@
+"""Files as data sets, and data sets as files.
+
+- `reading.py`: data sets of files
+- `finding.py`: finds files, and gives them an order
+- `formats.py`: reads a file of one format
+- `webdataset.py`: tar files with samples
+- `saving.py`: the methods of a data set that write files
+- `writing.py`: files of data sets
+"""
