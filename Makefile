@@ -204,7 +204,7 @@ as-ray: $(AS_RAY_VENV)/.installed
 ray-docs: $(BENCH_VENV)/.installed
 	$(BENCH_VENV)/bin/python -m tests.ray_docs --against ray $(ARGS)
 
-# Not in CI: it takes about ten minutes; tests/slurm/test_long_allocate.py is the same in small.
+# Not in CI: it takes a quarter of an hour, at most fifty minutes; tests/slurm/test_long_allocate.py is the same in small.
 allocate-trial: $(VENV)/.installed-dev
 	$(RUN) -m tests.slurm.long_allocate $(ARGS)
 
