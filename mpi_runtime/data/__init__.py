@@ -24,8 +24,6 @@ loads before it is used.
 - `expressions.py`: columns made of columns, without functions
 - `options.py`: arguments of transformations
 - `aggregate.py`: what groups are reduced to
-- `reductions.py`: what a reduction is
-- `aggregating.py`: sums, bounds and means
 - `blocks.py`: tables, batches and rows
 - `columns.py`: columns of arrays and objects
 - `columns_of_torch.py`: batches as tensors

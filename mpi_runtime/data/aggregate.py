@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime.core import published
 from mpi_runtime.data.arrow import pa, pc
-from mpi_runtime.data.reductions import AggregateFn, AggregateFnV2
+from mpi_runtime.data.whole.reductions import AggregateFn, AggregateFnV2
 
 if TYPE_CHECKING:
     import pyarrow

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from mpi_runtime.core import published
-from mpi_runtime.data import aggregating, blocks, conditions, progress, unsupported
+from mpi_runtime.data import blocks, conditions, progress, unsupported
 from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.context import DataContext
@@ -25,7 +25,7 @@ from mpi_runtime.data.running import Running, blocks_of, of_blocks, stored
 from mpi_runtime.data.schema import Schema
 from mpi_runtime.data.splitting import Shares, StreamSplitDataIterator
 from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, WRITE, Step
-from mpi_runtime.data.whole import dividing, exchange, grouping, sorting
+from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, sorting
 from mpi_runtime.data.whole.dividing import count_rows, known_count
 
 if TYPE_CHECKING:
