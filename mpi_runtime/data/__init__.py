@@ -54,13 +54,13 @@ _HOMES = {
     "others": "from_huggingface from_torch",
     "sources": "from_arrow from_blocks from_items from_numpy from_pandas range range_tensor",
     "splitting": "StreamSplitDataIterator",
-    "steps": "BlockError ColumnError",
+    "steps": "BlockError BlockValueError",
     "files.writing": "SaveMode",
 }
 """The names of each module, which is loaded when one of them is used."""
 
 __all__ = [
-    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "AsList", "BlockError", "ColumnError", "Count",
+    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "AsList", "BlockError", "BlockValueError", "Count",
     "CountDistinct", "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "ExecutionResources",
     "FileShuffleConfig", "GroupedData", "MaterializedDataset", "Max", "Mean", "Min", "MissingValuePercentage",
     "Quantile", "SaveMode", "Schema", "Std", "Sum", "TaskPoolStrategy", "Unique", "ValueCounter", "ZeroPercentage",
@@ -115,7 +115,7 @@ if TYPE_CHECKING:
         range,
         range_tensor,
     )
-    from mpi_runtime.data.steps import BlockError, ColumnError
+    from mpi_runtime.data.steps import BlockError, BlockValueError
 else:  # a checker would take every name for one of ours
     _load, __dir__ = _face(__name__, _HOMES, __all__)
 

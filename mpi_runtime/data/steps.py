@@ -31,8 +31,8 @@ class BlockError(UserCodeException):
 
 
 @published("mpi_runtime.data")
-class ColumnError(BlockError, ValueError):
-    """A sort, a group or a reduction names a column that is not there."""
+class BlockValueError(BlockError, ValueError):
+    """The same, for a `ValueError`: of a damaged file, of a column that is not there, of the function itself."""
 
 
 class Step(Struct, frozen=True):
@@ -139,10 +139,10 @@ def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[obje
             yield Meta(rows, size, time.perf_counter() - began, is_last)
             began = time.perf_counter()
     except Exception as error:
-        name = where.step or "a reader"
-        text = f"{name} has failed{where}: {type(error).__name__}: {error}"
+        what = f"{where.step} has failed{where}" if where.step else f"reading{where} has failed"
+        text = f"{what}: {type(error).__name__}: {error}"
         if not chain.catches:
-            raise (ColumnError if isinstance(error, ColumnError) else BlockError)(text) from error
+            raise (BlockValueError if isinstance(error, ValueError) else BlockError)(text) from error
         yield None
         yield Meta(0, 0, time.perf_counter() - began, True, text)
 

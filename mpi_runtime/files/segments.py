@@ -108,7 +108,8 @@ def read(file: BinaryIO, damage: Damage) -> Iterator[tuple[int, Body]]:
         return
     at = HEADER_BYTES
     while True:
-        body, size = _read_one(file, BODIES)
+        one = _read_one(file, BODIES)
+        body, size = one
         if body is not None:
             yield at, body
             at += size

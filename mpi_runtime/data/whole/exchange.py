@@ -22,7 +22,7 @@ from mpi_runtime.data.iterating import value_of
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
 from mpi_runtime.data.running import stored
-from mpi_runtime.data.steps import ColumnError, Piece, Where
+from mpi_runtime.data.steps import BlockValueError, Piece, Where
 
 if TYPE_CHECKING:
     import pyarrow
@@ -155,9 +155,9 @@ def _hash(value: object) -> int:
 
 
 def check_columns(table: pyarrow.Table, names: Sequence[str]) -> None:
-    """Refuse names that are not those of columns, by ColumnError."""
+    """Refuse names that are not those of columns, by BlockValueError."""
     if unknown := [name for name in names if name not in table.column_names]:
-        raise ColumnError(f"there is no column {', '.join(unknown)}: there are {table.column_names}")
+        raise BlockValueError(f"there is no column {', '.join(unknown)}: there are {table.column_names}")
 
 
 def block_order(operator: Operator, seed: int | None, cpus: int, block_bytes: int) -> list[Block]:

@@ -141,7 +141,7 @@ def test_what_is_not_there_or_wrong_is_named(tmp_path: Path) -> None:
         data.read_parquet("s3://bucket/x")
     numbers(tmp_path, count=2)
     (tmp_path / "1.parquet").write_bytes(b"this is no parquet")
-    with pytest.raises(data.BlockError, match=r"a reader has failed of .*1\.parquet: ArrowInvalid"):
+    with pytest.raises(data.BlockValueError, match=r"reading of .*1\.parquet has failed: ArrowInvalid"):
         data.read_parquet(str(tmp_path)).take_all()
 
 
