@@ -309,6 +309,7 @@ def test_a_mistake_of_a_beginner_ends_with_a_hint_and_without_frames_of_ours(mis
     assert len(frames(text)) == len(shown_frames), text
     assert PACKAGE not in text
     assert text.count("mpi_runtime: ") <= 1, "said once"
+    assert not re.search(r"\b[0-9a-f]{24,}\b", text), "names of functions and variables say more than ids"
 
 
 def test_what_ends_a_program_under_our_main_module() -> None:

@@ -170,6 +170,7 @@ def test_many_failures_stop_it(tmp_path: Path) -> None:
     counts = re.search(r"0 of 200 done, (\d+) failed, (\d+) skipped", done.stderr)
     assert counts is not None, done.output()
     assert 4 <= int(counts[1]) < 200, "those whose end had come already"
+    assert " 0 failed" not in done.stderr, "the job below has no other count"
     assert "200 failed" in run_batch(*words, "200").expect(1).stderr
     refused = run_batch(file, env={"MPI_RUNTIME_RESOURCES": "ssd"}).expect(2).stderr
     assert refused.startswith("mpi-runtime batch: the variable MPI_RUNTIME_RESOURCES must be like licence=3"), refused

@@ -360,6 +360,17 @@ def test_the_launcher_is_killed(way: str, number: int) -> None:
         expect_gone(program, since, f"{way}, launcher killed by {number}", {*range(1, 256), -number})
 
 
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("after_s", [0.3, 0.8, 1.2])
+@pytest.mark.dies("launcher")
+def test_a_signal_while_the_job_starts_is_not_lost(way: str, after_s: float) -> None:
+    with start(way, "ray.get(running)") as program:
+        time.sleep(after_s)
+        since = time.monotonic()
+        program.signal(signal.SIGTERM)
+        expect_gone(program, since, f"{way}, SIGTERM after {after_s} s", {*range(1, 256), -signal.SIGTERM})
+
+
 DRIVERS = {
     "sleeps": "time.sleep(1000)",
     "computes": "while True: pass",

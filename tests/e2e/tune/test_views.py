@@ -58,6 +58,22 @@ def ends(config: dict[str, Any]) -> None:
         tune.report({"loss": number, "a": config["a"]})
 
 
+def rises(config: dict[str, Any]) -> None:
+    for loss in config["losses"]:
+        tune.report({"loss": loss})
+
+
+def test_the_last_line_names_the_trial_that_is_the_best_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tune.RunConfig(name="e", storage_path=tmp_path, progress_reporter=CLIReporter())
+    space = {"losses": tune.grid_search([[1, 5], [3, 2]])}
+    found = tune.Tuner(rises, param_space=space, tune_config=tune.TuneConfig("loss", "min"), run_config=run).fit()
+    best = found.get_best_result()
+    assert best.metrics["loss"] == 2, "the last report counts, not the best one"
+    assert f"best loss 2 in trial {best.trial_id}" in capsys.readouterr().out
+
+
 def test_a_trial_that_is_stopped_early_is_not_taken_for_a_finished_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
