@@ -28,6 +28,7 @@ from mpi_runtime.scheduler.protocol.events import (
     SubscriptionRequested,
     TaskSpec,
     Unblocked,
+    Unfilled,
     Value,
     Where,
     driver_of,
@@ -348,6 +349,10 @@ class Executor(Client):
         """Sent, and not ended; the first may be running."""
         self.running: Running | None = None
         self.actor = b""
+        self.lacking: dict[bytes, set[bytes]] = {}
+        """The arguments that each call arrived without: calls before it were to make them here."""
+        self.made_here: set[bytes] = set()
+        """Values that this process has made, and sent whole. Only for membership."""
         self.specs: dict[int, Spec] = {}
         self.refused: set[bytes] = set()
         self.let_go: set[bytes] = set()
@@ -391,6 +396,7 @@ class Executor(Client):
             )
             self.specs[message.id] = message
         elif isinstance(message, Call):
+            self.lacking[message.id] = {id for id in message.arguments if not isinstance(self.values.get(id), VALUE)}
             self.calls.append(message)
             self.go_on()
         else:
@@ -460,6 +466,13 @@ class Executor(Client):
             self.say(Returned(call.id, [Value(CANCELLED, is_error=True)], 0, True))
             self.go_on()
             return
+        if lacking := self.lacking.pop(call.id):
+            self.world.counters["followers"] += 1
+            if not lacking <= self.made_here:
+                del self.calls[0]
+                self.say(Unfilled(call.id))
+                self.go_on()
+                return
         made = self.world.made[call.id]
         since_us = self.world.gone_us.get(made.caller, self.world.now)
         is_late = call.actor and not self.world.may_end(call.actor) and self.world.now - since_us > LATE_US
@@ -471,7 +484,8 @@ class Executor(Client):
             require(order < made.order, f"calls of client {made.caller} are out of order in an actor")
             self.last[made.caller] = made.order
         for id in dict.fromkeys(call.arguments):
-            require(isinstance(self.values.get(id), VALUE), f"a call begins without its argument {id.hex()}")
+            is_there = id in lacking or isinstance(self.values.get(id), VALUE)
+            require(is_there, f"a call begins without its argument {id.hex()}")
         self.running = Running(call, self.program(call))
         self.running.began_us = self.world.now
         self.world.counters["runs"] += 1
@@ -534,6 +548,7 @@ class Executor(Client):
             place = Stored(self.agent.rank, self.agent.allocate(self.number, value_of(call.id)), LARGE)
             self.say(Returned(call.id, [Value(b"", place)], took_us))
         else:
+            self.made_here.add(call.id)
             self.say(Done(call.id, value_of(call.id), took_us))
         self.go_on()
 
