@@ -73,10 +73,11 @@ class Engine:
         try:
             with urllib.request.urlopen(asked) as answer:
                 return str(json.load(answer)["choices"][0]["text"])
-        except OSError:
-            time.sleep(1)  # the exit code arrives after the end of the connection
-            if self.process.poll() is None:
-                raise
+        except OSError as error:
+            try:  # the exit code arrives after the end of the connection; poll() may miss it in one of several threads
+                self.process.wait(2)
+            except subprocess.TimeoutExpired:
+                raise error from None
             os._exit(1)  # the actor restarts, and with it the engine; calls that it has not answered run again
 
 
