@@ -113,6 +113,14 @@ class Started(msgspec.Struct):
     """It is withdrawn because it cannot begin here, or not in time."""
     is_doubted: bool = False
     """A signal that batch systems send to all processes of a job has ended it. Its end was held back once."""
+    is_cancelled: bool = False
+    """It was cancelled: once, since a second time would end its grace."""
+
+    def cancel(self) -> None:
+        """End it, after its grace if it has begun."""
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            mpi_runtime.cancel(self.ref)
 
 
 class Running:
@@ -179,7 +187,7 @@ class Running:
         """End a command; return whether it was here."""
         one = self.by_number.get(number)
         if one is not None:
-            mpi_runtime.cancel(one.ref)
+            one.cancel()
         return one is not None
 
     def cancel_all(self, but: Iterable[bytes] = ()) -> None:
@@ -187,7 +195,7 @@ class Running:
         kept = {*but}
         for one in self.by_number.values():
             if one.ref.binary() not in kept:
-                mpi_runtime.cancel(one.ref)
+                one.cancel()
 
     def drain(self, handle: Callable[[Event], None]) -> None:
         """End what runs here, and handle its end."""
@@ -200,7 +208,7 @@ class Running:
     def withdraw(self, one: Started) -> None:
         """Take a command back that has not begun, so that it is submitted as it is now, or given to all."""
         one.is_withdrawn = True
-        mpi_runtime.cancel(one.ref)
+        one.cancel()
 
     def return_expired(self) -> None:
         """From time to time withdraw commands whose turn here has not come in time: others may have room for them."""
@@ -216,7 +224,7 @@ class Running:
         """Withdraw commands that cannot begin here, so that they are offered again to whatever job can run them."""
         for one in commands:
             one.is_returned = True
-            mpi_runtime.cancel(one.ref)
+            one.cancel()
 
 
 class Place(NamedTuple):
