@@ -70,7 +70,7 @@ def show_status(directory: str, chosen: argparse.Namespace) -> int:
         parts = [(one, sum(run.ended for run in runs if run.job == one)) for one in jobs] if len(jobs) > 1 else []
         job = f"{len(jobs)} jobs" if parts else "".join(jobs)
         if chosen.json:
-            print_json({**facts(directory, jobs, found), "allocation": _allocation_facts(directory)})
+            print_json(facts(directory, jobs, found))
             return int(bool(found.failed))
         lines = in_lines(name_of(directory), found, job, now, parts)
         if history.damaged_bytes and not jobs:  # else the last record may be half written
@@ -126,6 +126,7 @@ def facts(directory: str, jobs: Sequence[str], found: Overview) -> dict[str, obj
         "gpu_use": found.gpu_use,
         "left": found.left_s,
         "is_finished": found.is_finished,
+        "allocation": _allocation_facts(directory),
     }
 
 
