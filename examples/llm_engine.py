@@ -37,6 +37,7 @@ class Answers(BaseHTTPRequestHandler):
     def log_message(self, *words):
         pass
 
+ThreadingHTTPServer.request_queue_size = 128  # all calls that waited come at once when it has started again
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
 """
 
