@@ -108,7 +108,7 @@ def read(file: BinaryIO, damage: Damage) -> Iterator[tuple[int, Body]]:
         return
     at = HEADER_BYTES
     while True:
-        one = _read_one(file, BODIES)
+        one = _read_one(file, BODIES)  # by itself: `body` below would have mypy expect another decoder
         body, size = one
         if body is not None:
             yield at, body

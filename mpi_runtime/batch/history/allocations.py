@@ -107,7 +107,7 @@ def take(directory: str, words: str) -> claim.Claim:
 
 
 def allocator_of(directory: str) -> str:
-    """The process that submits jobs for a batch, in words; empty: there is none. This may take ten seconds."""
+    """The process that submits jobs for a batch, in words; empty if no process does. This may take ten seconds."""
     return claim.living_owner_of(folder_of(directory))
 
 
