@@ -28,6 +28,8 @@ BLOCKS_OF_CPU = 16
 """The budget has room for this number of blocks of each CPU: what tasks need beside it is small then."""
 WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
+CANCELLED_S = 5.0
+"""The most seconds to wait for tasks that were cancelled, if what they leave behind is to be removed."""
 PAIR = 2
 """Items of a task that wait for the stream: a block, and its `Meta`."""
 _STREAMS: dict[str, object] = {"num_returns": "streaming", "_generator_backpressure_num_objects": PAIR}
@@ -85,6 +87,7 @@ class Running:
         self._has_cpus = mpi_runtime.available_resources().get("CPU", 0.0) - of_actors >= 1
         self._generators: dict[int, tuple[Task, ObjectRefGenerator[object]]] = {}
         self._actors: dict[tuple[int, int], ActorHandle] = {}
+        self._cancelled: list[ObjectRef[object]] = []
         self.empty: ObjectRef[pyarrow.Table] | None = None
         """A block without rows, which has the columns of a result without rows."""
         self._bar = Bar(self.stats) if context.enable_progress_bars else None
@@ -128,6 +131,7 @@ class Running:
         self.stats.ended_s = time.monotonic()
         for _, generator in self._generators.values():
             generator.close()
+            self._cancelled.append(generator.completed())
         self._generators.clear()
         for actor in self._actors.values():
             mpi_runtime.kill(actor)
@@ -135,6 +139,12 @@ class Running:
         self.stream.close()
         if self._bar is not None:
             self._bar.turn(is_last=True)
+
+    def wait_closed(self) -> None:
+        """After `close()`, wait for what it has cancelled, but not for long."""
+        if self._cancelled:
+            mpi_runtime.wait(self._cancelled, num_returns=len(self._cancelled), timeout=CANCELLED_S, fetch_local=False)
+            self._cancelled.clear()
 
     def _perform(self, orders: list[Order]) -> None:
         with together():

@@ -11,7 +11,7 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -181,16 +181,22 @@ def write(
     prefix = hashlib.blake2b(repr((identity(operator), suffix, *partition)).encode(), digest_size=8).hexdigest()
     step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition, by_row))
     needs = Needs(concurrency=concurrency) if concurrency else PLAIN
+    running = Running(Mapped(operator, step, needs), ordered=False, note=note)
+    below = os.path.join(glob.escape(folder), *["*"] * len(partition))
     written: set[str] = set()
-    for block in blocks_of(Running(Mapped(operator, step, needs), ordered=False, note=note)):
-        written.update(blocks.to_batch(_table(block.value), "numpy")["path"])  # type: ignore[index]
-    # Names with a dot are what killed processes were writing.
-    below = ["*"] * len(partition)
-    for pattern in (f"{prefix}_*", f".{prefix}_*.new"):
-        for old in glob.glob(os.path.join(glob.escape(folder), *below, pattern)):
-            if os.path.relpath(old, folder) not in written:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(old)
+    try:
+        for block in blocks_of(running):
+            written.update(blocks.to_batch(_table(block.value), "numpy")["path"])  # type: ignore[index]
+        _remove(name for name in glob.iglob(f"{below}/{prefix}_*") if os.path.relpath(name, folder) not in written)
+    finally:
+        running.wait_closed()
+        _remove(glob.iglob(f"{below}/.{prefix}_*.new"))  # what ended before its file was whole
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def local(path: object) -> str:
