@@ -103,6 +103,10 @@ class Trial:
     """The directory of its files."""
     name: str = ""
     """The name that `trial_name_creator` has made; empty: it has none, or has not started."""
+    trainable_name: str = ""
+    """The name of the function or class."""
+    placement_group_factory: object = None
+    """The resources with which it was started last."""
     beside: object = None
     """What came with its last report for the callbacks of a trainer."""
 
@@ -113,7 +117,11 @@ class Trial:
         self.status = status
 
     def __str__(self) -> str:
-        return self.name or self.trial_id
+        return self.name or "_".join(filter(None, (self.trainable_name, self.trial_id)))
+
+    def has_checkpoint(self) -> bool:
+        """Whether it has reported a checkpoint."""
+        return self.checkpoint is not None
 
     @property
     def progress(self) -> Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
@@ -12,6 +13,7 @@ from mpi_runtime.tune import schedulers, search
 from mpi_runtime.tune.schedulers.base import TrialScheduler
 from mpi_runtime.tune.search.base import Searcher
 from mpi_runtime.tune.study.settings import TuneConfig
+from mpi_runtime.tune.unsupported import ADVICE
 
 SCHEDULERS = {
     "fifo": "FIFOScheduler",
@@ -38,24 +40,24 @@ SEARCHERS = {
 
 @published("mpi_runtime.tune")
 def create_scheduler(scheduler: str, **arguments: Any) -> TrialScheduler:
-    """A scheduler by name, such as "async_hyperband", with its arguments.
+    """A scheduler by name, such as "async_hyperband", with its arguments. Unknown ones have no effect, as in Ray.
 
     Raises:
         ValueError: there is no such scheduler.
     """
-    made: TrialScheduler = _found("scheduler", schedulers, SCHEDULERS, scheduler)(**arguments)
+    made: TrialScheduler = _made(_found("scheduler", schedulers, SCHEDULERS, scheduler), arguments)
     return made
 
 
 @published("mpi_runtime.tune")
 def create_searcher(search_alg: str, **arguments: Any) -> Searcher:
-    """A searcher by name, such as "optuna", with its arguments.
+    """A searcher by name, such as "optuna", with its arguments. Unknown ones have no effect, as in Ray.
 
     Raises:
         ImportError: its library is not installed.
         ValueError: there is no such searcher.
     """
-    made: Searcher = _found("search_alg", search, SEARCHERS, search_alg)(**arguments)
+    made: Searcher = _made(_found("search_alg", search, SEARCHERS, search_alg), arguments)
     return made
 
 
@@ -68,6 +70,12 @@ def with_objects(tune: TuneConfig) -> TuneConfig:
     if isinstance(tune.scheduler, str):
         tune = replace(tune, scheduler=create_scheduler(tune.scheduler))
     return tune
+
+
+def _made(kind: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """An object of a class, with those arguments that it or Ray's class knows."""
+    known = {*inspect.signature(kind).parameters, *ADVICE}
+    return kind(**{name: one for name, one in arguments.items() if name in known})
 
 
 def _found(argument: str, room: ModuleType, names: dict[str, str], name: str) -> Callable[..., Any]:

@@ -85,6 +85,7 @@ class Driver:
         self._known = 0
         """The number of trials in the journal."""
         self._count = 0
+        self._turns = 0
         self._is_leaving = False
         self._warned: set[str] = set()
         self._has_failed = False
@@ -136,6 +137,9 @@ class Driver:
             self._decided(events.Sized(self.study.slots), self.study.begin(now), now)
 
     def _turn(self) -> None:
+        self._turns += 1
+        for callback in self._plan.callbacks:
+            callback.on_step_begin(iteration=self._turns, trials=self.study.created)
         left = self.study.deadline - self.now()
         self._wait(max(0.0, min(TURN_S, left)))
         with together():  # or each message wakes another process, which costs more than the decision
@@ -150,7 +154,7 @@ class Driver:
             self._happened(events.Woken())
         self._log.turn()
         for callback in self._plan.callbacks:
-            callback.on_step_end(iteration=self._count, trials=self.study.created)
+            callback.on_step_end(iteration=self._turns, trials=self.study.created)
 
     def _wait(self, seconds: float) -> None:
         """Wait until a trial has reported, or a halted one has ended."""
@@ -225,8 +229,6 @@ class Driver:
     def _happened(self, event: Event) -> None:
         now = self.now()
         self._count += 1
-        for callback in self._plan.callbacks:
-            callback.on_step_begin(iteration=self._count, trials=self.study.created)
         self._decided(event, self.study.handle(event, now), now)
 
     def _decided(self, event: Event, orders: Sequence[Order], now: float) -> None:
@@ -288,6 +290,7 @@ class Driver:
             return
         plan, trial = self._plan, self.study.trials[order.trial_id]
         request = plan.prepared.request(order.config)
+        trial.placement_group_factory = request
         group = None
         if len(request.bundles) > 1 and not isinstance(request, GangRequest):
             group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)

@@ -181,8 +181,11 @@ class Experiment:
         """
         if "run" not in spec:
             raise TuneError(f"experiment {name!r} needs 'run': a function, a class, or the name of a registered one")
+        arguments = {OLD_KEYS.get(key, key): value for key, value in spec.items()}
+        if "env" in arguments:  # of a reinforcement learner: a part of its configuration
+            arguments["config"] = {**arguments.get("config", {}), "env": arguments.pop("env")}
         try:
-            return cls(name, **{OLD_KEYS.get(key, key): value for key, value in spec.items()})
+            return cls(name, **arguments)
         except TypeError as error:
             raise TuneError(f"experiment {name!r}: {error}") from error
 
@@ -224,7 +227,8 @@ def run(
         run_or_experiment: the function, the class, the name of a registered one, or an `Experiment` with arguments of
             its own.
         resources_per_trial: as in `with_resources`.
-        resume: True: continue the experiment of this name. "AUTO": if there is one.
+        resume: True or "AUTO": continue the experiment of this name, or begin it if there is none.
+            "AUTO+ERRORED": failed trials too, from their last checkpoints; "AUTO+RESTART_ERRORED": from scratch.
         raise_on_failed_trial: whether a trial that has failed is an error at the end.
         local_dir: an older name of `storage_path`.
         restore: must be None: trials start from `get_checkpoint()`.
@@ -259,12 +263,27 @@ def run(
     return ExperimentAnalysis(grid, metric, mode)
 
 
+RESUME = {"AUTO": "", "AUTO+ERRORED": "resume_errored", "AUTO+RESTART_ERRORED": "restart_errored"}
+"""Words of `run(resume=...)`, and the argument of `Tuner.restore` that is True with each."""
+OLD_RESUME = ("LOCAL", "REMOTE", "PROMPT", "ERRORED_ONLY")
+"""Words that Ray has dropped: there they raise DeprecationWarning."""
+
+
 def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: object) -> Tuner:
-    """The experiment of this name, or with "AUTO" a new one if there is none."""
-    found = tuner._folder() / str(name)
-    if name is None or (resume != "AUTO" and not Tuner.can_restore(found)):
-        raise ValueError(f"run(resume={resume!r}): there is no experiment {found} to continue")
-    return Tuner.restore(found, trainable) if Tuner.can_restore(found) else tuner
+    """The experiment of this name, or a new one if there is none."""
+    word = "AUTO" if resume is True else str(resume)
+    if word not in RESUME:
+        kind = DeprecationWarning if word in OLD_RESUME else ValueError
+        raise kind(f"run(resume={resume!r}): resume must be True, False or one of {[*RESUME]}")
+    if name is None:
+        raise ValueError(f"run(resume={resume!r}): which experiment? Pass name=")
+    found = tuner._folder() / name
+    if not Tuner.can_restore(found):
+        return tuner
+    failed = RESUME[word]
+    return Tuner.restore(
+        found, trainable, resume_errored=failed == "resume_errored", restart_errored=failed == "restart_errored"
+    )
 
 
 @published("mpi_runtime.tune")

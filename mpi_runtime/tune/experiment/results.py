@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
+    from mpi_runtime.tune.experiment.old_names import ExperimentAnalysis
+
 ERROR_FILE = "error.pkl"
 """The last error of a trial, in its directory."""
 
@@ -195,12 +197,23 @@ class Result:
 class ResultGrid(Sequence[Result]):
     """The results of all trials, in the order of their creation."""
 
-    def __init__(self, study: Study, directory: Path, kept: KeptCheckpoints | None = None) -> None:
-        self._study = study
-        self._directory = directory
-        self._kept = kept
-        self._history = History(directory)
-        self._made: dict[int, Result] = {}
+    _study: Study
+    _directory: Path
+    _kept: KeptCheckpoints | None
+    _history: History
+    _made: dict[int, Result]
+
+    def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
+        """The results of an experiment that `run` has returned."""
+        self.__dict__.update(experiment_analysis.results_grid.__dict__)
+
+    @classmethod
+    def of(cls, study: Study, directory: Path, kept: KeptCheckpoints | None = None) -> ResultGrid:
+        """The results of a study. Not public: `fit` and `get_results` return it."""
+        made = cls.__new__(cls)
+        made._study, made._directory, made._kept = study, directory, kept
+        made._history, made._made = History(directory), {}
+        return made
 
     @property
     def experiment_path(self) -> str:

@@ -22,7 +22,7 @@ import mpi_runtime
 import mpi_runtime.tune.experiment.driver as study_driver
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
-from mpi_runtime.config import NOT_STRICT, environment
+from mpi_runtime.config import NOT_DATED, NOT_STRICT, environment
 from mpi_runtime.core import published
 from mpi_runtime.errors import JournalError
 from mpi_runtime.extend import first_version
@@ -193,7 +193,7 @@ class Tuner:
             raise RuntimeError("there are no results yet: call fit()")
         if self._results is None:
             study, _ = self._replayed(1)
-            self._results = ResultGrid(study, self._home, self._kept)
+            self._results = ResultGrid.of(study, self._home, self._kept)
         return self._results
 
     def fit(self) -> ResultGrid:
@@ -226,7 +226,7 @@ class Tuner:
             self._drive(study, log, passed, slots)
         finally:
             log.close()
-        self._results = ResultGrid(study, self._home, self._kept)
+        self._results = ResultGrid.of(study, self._home, self._kept)
         if run.failure_config.fail_fast == "raise" and self._results.errors:
             raise self._results.errors[0]
         if study.hopeless:
@@ -314,7 +314,9 @@ class Tuner:
         directory = os.fspath(self._directory or "")
         space, settings = copy.deepcopy(self._space), tune or _fresh(self._tune)
         is_strict = environment().get(NOT_STRICT, "0") == "0"
-        return Study(space, settings, self._run, slots, directory, self._prefix, self._is_training, is_strict)
+        study = Study(space, settings, self._run, slots, directory, self._prefix, self._is_training, is_strict)
+        study.trainable_name = self._prepared.name
+        return study
 
     def _slots(self) -> int:
         wanted = self._prepared.resources
@@ -324,7 +326,8 @@ class Tuner:
         return slots_for(self._prepared.request({}), nodes)
 
     def _made_directory(self) -> Path:
-        name = self._run.name or f"{self._prepared.name}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+        date = "" if environment().get(NOT_DATED) == "1" else time.strftime("_%Y-%m-%d_%H-%M-%S")
+        name = self._run.name or f"{self._prepared.name}{date}"
         wanted = directory = self._folder() / name
         is_taken = self._run.name is not None and self.can_restore(wanted)
         try:

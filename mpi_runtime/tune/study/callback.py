@@ -30,7 +30,7 @@ class Callback:
         """An experiment begins, in the directory `path`. `total_num_samples` counts all its trials."""
 
     def on_step_begin(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
-        """The driver has received an event."""
+        """The driver waits for events, again and again. `iteration` counts this from 1."""
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
         """The driver has handled all events that have arrived."""

@@ -76,6 +76,8 @@ class Study:
         _check_types(tune)
         self.space, self.directory, self.seed = dict(space), directory, tune.seed
         self._prefix, self.is_training, self._is_strict = prefix, is_training, is_strict
+        self.trainable_name = ""
+        """The name of the function or class, for the names of trials."""
         self.unjudged: dict[str, str] = {}
         """By trial: why its last report could not be judged."""
         self.searcher: Searcher = tune.search_alg or BasicVariantGenerator()  # type: ignore[assignment]
@@ -459,7 +461,7 @@ class Study:
             )
         if not self.searcher.takes_grids:
             config = resolve(merged_space(self.space, config), {}, rng_of(self.seed, index, DRAWS))
-        trial = self.trials[trial_id] = Trial(trial_id, index, config)
+        trial = self.trials[trial_id] = Trial(trial_id, index, config, trainable_name=self.trainable_name)
         if self.directory:
             trial.local_path = self.directory if self.is_training else f"{self.directory}/{trial_id}"
         self.created.append(trial)

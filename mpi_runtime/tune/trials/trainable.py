@@ -106,7 +106,9 @@ class Trainable:
         folder = checkpoint_dir or tempfile.mkdtemp(prefix="checkpoint-")
         os.makedirs(folder, exist_ok=True)
         made = self.save_checkpoint(folder)
-        return Checkpoint.from_dict(made) if isinstance(made, Mapping) else Checkpoint.from_directory(made or folder)
+        if isinstance(made, Mapping):
+            return Checkpoint.from_dict(copy.deepcopy(dict(made)))  # later steps may change what it refers to
+        return Checkpoint.from_directory(made or folder)
 
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
         """Restore a state that `save` has returned, or the directory of one."""
@@ -117,7 +119,7 @@ class Trainable:
             with given.as_directory() as folder:
                 self.load_checkpoint(folder)
         else:
-            self.load_checkpoint(values)
+            self.load_checkpoint(copy.deepcopy(values))
 
     def stop(self) -> None:
         """End it by hand."""

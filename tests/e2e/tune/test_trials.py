@@ -493,7 +493,7 @@ def test_ids_of_trials_are_those_of_one_experiment(tmp_path: Path) -> None:
         assert [re.fullmatch(r"([0-9a-f]{5})_0000[01]", id) is not None for id in ids] == [True, True]
         assert len({id[:5] for id in ids}) == 1
         assert [(one.metrics["id"], one.metrics["name"], Path(one.path).name) for one in results] == [
-            (id, id, id) for id in ids
+            (id, f"named_{id}", id) for id in ids
         ]
         analysis = tune.ExperimentAnalysis(results.experiment_path, "training_iteration", "max")
         assert [trial.trial_id for trial in analysis.trials] == ids

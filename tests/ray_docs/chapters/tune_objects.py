@@ -341,3 +341,83 @@ def analyses_know_the_best():
             print(scope, found.get_best_trial("x", "max", scope).config["values"], found.get_best_config(scope=scope))
         print(found.best_config, found.best_result["x"], len(found.results), len(found.trials))
         print(found.default_metric, found.default_mode)
+
+
+def results_of_older_functions():
+    """`ResultGrid` takes what `run` returns; `env` of an experiment goes into its configuration."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = tune.run(lambda config: {"x": config["n"]}, config={"n": tune.grid_search([1, 2])}, storage_path=folder)
+        results = tune.ResultGrid(found)
+        print(len(results), results.get_best_result("x", "max").config)
+        [trial] = tune.run_experiments({"e": {"run": lambda config: {"x": 1}, "env": "Pole", "storage_path": folder}})
+        print(trial.config, trial.status, trial.has_checkpoint())
+
+
+def trials_have_the_name_of_their_function():
+    """And their id, if no function names them."""
+
+    def measured(config):
+        tune.report({"named": tune.get_context().get_trial_name()})
+
+    with tempfile.TemporaryDirectory() as folder:
+        [trial] = tune.run(measured, storage_path=folder, resources_per_trial={"cpu": 1}).trials
+    print(str(trial) == f"measured_{trial.trial_id}" == trial.last_result["named"], trial.trainable_name)
+    print(trial.placement_group_factory.bundles == [{"CPU": 1}])
+
+
+def runs_continue_by_words():
+    """Failed trials only by the word for them; without an experiment of the name a new one begins."""
+
+    def fails_once(config):
+        marker = f"{config['folder']}/{config['n']}"
+        try:
+            open(marker, "x").close()
+        except FileExistsError:
+            return {"x": config["n"]}
+        if config["n"]:
+            raise RuntimeError
+        return {"x": 0}
+
+    with tempfile.TemporaryDirectory() as folder:
+        for resume in (True, "AUTO", "AUTO+RESTART_ERRORED"):
+            trials = tune.run(
+                fails_once, name="e", config={"n": tune.grid_search([0, 1]), "folder": folder}, resume=resume,
+                storage_path=folder + "/s", raise_on_failed_trial=False, verbose=0,
+            ).trials  # fmt: skip
+            print(resume, sorted(trial.status for trial in trials))
+        for word in ("ERRORED_ONLY", "AUTO+SOME"):
+            print(raised(lambda w=word: tune.run(fails_once, name="e", resume=w), "DeprecationWarning", *KINDS))
+
+
+def states_that_were_saved_stay():
+    """Whatever later steps change."""
+
+    class Steps(tune.Trainable):
+        def setup(self, config):
+            self.state = {"n": 0, "all": []}
+
+        def step(self):
+            self.state["n"] += 1
+            self.state["all"].append(self.state["n"])
+            return {"n": self.state["n"]}
+
+        def save_checkpoint(self, checkpoint_dir):
+            return self.state
+
+        def load_checkpoint(self, checkpoint):
+            self.state = checkpoint
+
+    steps = Steps()
+    first = steps.save()
+    steps.train()
+    second = steps.save()
+    for saved in (first, second, first, second):
+        steps.restore(saved)
+        print(steps.state, steps.step(), first != second)
+
+
+def names_find_classes():
+    """Arguments that the class does not know have no effect."""
+    found = tune.create_scheduler("async_hyperband", metric="x", mode="max", other=1)
+    print(type(found).__name__, raised(lambda: tune.create_scheduler("other"), *KINDS))
+    print(type(tune.create_searcher("random", other=1)).__name__)
