@@ -156,7 +156,7 @@ def main() -> None:
         before, begin, rest = text.partition(new.partition("\n")[0])
         assert begin, "the page lacks this table"
         text = f"{before}{new}\n{rest.partition(chr(10) * 2)[2]}"
-    PAGE.write_text(text)
+    PAGE.write_text(f"{text.rstrip()}\n")
 
 
 if __name__ == "__main__":
