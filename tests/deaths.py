@@ -1,96 +1,111 @@
 """The table "what dies, what happens", row by row; each row is shown by tests that kill just that.
 
 Such a test is marked `@pytest.mark.dies("executor")`, with the name of its row. `python -m tests.deaths` writes the
-table, with the files of these tests, into docs/failures.md. `tests/rules/test_deaths.py` compares.
+table, and that of the files of these tests, into docs/failures.md. `tests/rules/test_deaths.py` compares.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.helpers import ROOT
 
 PAGE = ROOT / "docs" / "failures.md"
-BEGINS = "| what dies |"
+CONTINUES, ENDS = "continues", "ends"
 ROWS = {
     "code": (
         "your code raises",
-        "the result of the call is the error, with the remote traceback; with `retry_exceptions` the call runs again",
+        CONTINUES,
+        "`get` raises the error, with the remote traceback; with `retry_exceptions` the call is retried",
     ),
     "executor": (
         "a process that runs your code",
-        "its call runs again (`max_retries`, 3) or fails with `WorkerCrashedError`; its actor restarts "
+        CONTINUES,
+        "its call is retried (`max_retries`, 3) or fails with `WorkerCrashedError`; its actor restarts "
         "(`max_restarts`) or dies with `ActorDiedError`",
     ),
     "member": (
         "one member of a gang",
-        "the others are killed, and the call is retried as a whole or fails with `WorkerCrashedError`, which names the "
-        "rank; the job lives, and the next gang works",
+        CONTINUES,
+        "the other members are killed; the whole call is retried, or fails with `WorkerCrashedError`, which names the "
+        "rank",
     ),
     "gang helper": (
-        "the helper process of a host that answers MPI_Init of Open MPI in gangs",
-        "members there end, and their calls are retried as a whole; a gang that was starting, and each later one, gets "
-        "another helper",
+        "the process that starts MPI for the gangs of a host (Open MPI)",
+        CONTINUES,
+        "members there end, and their calls are retried; gangs that start get another such process",
     ),
     "own scheduler": (
         "a call with `own_scheduler=True`, or the process of its scheduler",
-        "all processes, actors and values inside end with it; the call is retried as a whole or fails with "
+        CONTINUES,
+        "all its processes, actors and values end with it; the whole call is retried, or fails with "
         "`WorkerCrashedError`",
     ),
     "memory": (
         "a process that uses up the memory",
-        "its call runs again, or fails with `OutOfMemoryError`, which names the largest users",
+        CONTINUES,
+        "its call is retried, or fails with `OutOfMemoryError`, which names the largest users",
     ),
     "forkserver": (
         "a forkserver, the parent of a rank's processes that run your code",
-        "they die with it, and all that they have started, with the same consequences; another one starts. "
-        "A stopped one is continued or killed at the end of the job. If a debugger holds one while the head is killed, "
-        "it ends when the debugger detaches",
+        CONTINUES,
+        "these processes die with it, and all that they started, with the consequences above; another one starts",
     ),
     "rank with ulfm": (
-        "a worker rank, under Open MPI started with ULFM",
-        "the job continues: its calls run again elsewhere, its values are rebuilt, its actors restart",
+        "a worker rank, with `--fault-tolerant`",
+        CONTINUES,
+        "its calls run elsewhere, its values are rebuilt, its actors restart",
     ),
     "rank": (
         "a worker rank, otherwise",
-        "the job ends at once. An error names the rank, and what would have kept the job alive, unless the launcher "
-        "kills all ranks first, as MPICH's mostly does, or the rank was on another host and MPI ends the job with an "
-        'error of its own, as Open MPI does ("Socket closed")',
+        ENDS,
+        "at once; most often an error names the rank",
     ),
     "rank at start": (
-        "a rank, while the ranks meet",
-        "the job ends: most often at once, otherwise `init()` fails after `start_timeout_s`; with MPICH the job ends "
-        "up to 5 seconds later",
+        "a rank, before all ranks have met",
+        ENDS,
+        "most often at once, with MPICH up to 5 s later, else after `start_timeout_s`",
     ),
     "head": (
         "the head",
-        "the job ends; the program gets `HeadDiedError` and can save its work. A launcher ends it after 5 seconds; "
-        "with several hosts and without `--fault-tolerant` MPI may end it at once",
+        ENDS,
+        "the program gets `HeadDiedError` and can save its work; a launcher ends it within 5 s",
     ),
-    "host": ("a host, or the network to it", "the job ends on all hosts after `heartbeat_timeout_s` without a message"),
+    "host": (
+        "a host, or the network to it",
+        ENDS,
+        "on all hosts, `heartbeat_timeout_s` after the last message",
+    ),
     "launcher": (
         "the launcher",
-        "the job ends, and your program with it after 5 seconds, MPICH's at once. Open MPI's leaves a directory "
-        "`ompi.PID` in `TMPDIR` or `/tmp`; the next `mpi-runtime run` removes it",
+        ENDS,
+        "your program ends after 5 s, with MPICH at once",
     ),
-    "driver": ("your program", "the job ends and leaves nothing behind"),
+    "driver": (
+        "your program",
+        ENDS,
+        "nothing is left behind",
+    ),
     "journal": (
         "any of the above that ends the job, with `init(journal=DIR)`",
+        ENDS,
         "the next run takes finished calls from the journal, and actors begin with their last saved state; "
-        "`mpi-runtime run --restarts` starts it",
+        "`mpi-runtime run --restarts` starts that run",
     ),
     "time": (
         "the time of a Slurm job, with `init(journal=DIR, requeue=True)`",
-        "actors save their states before it; the job is requeued and continues from its journal",
+        ENDS,
+        "actors save their states before; the job is requeued and continues from its journal",
     ),
     "disk": (
         "the disk of the journal is full",
-        "the job continues without a journal and logs an error; with `init(journal_required=True)` it ends with an "
-        "error",
+        CONTINUES,
+        "without a journal, after an error in the log; with `init(journal_required=True)` it ends with an error",
     ),
 }
-"""By name: what dies, and what happens."""
+"""By name: what dies, what the job does, and what happens."""
 
 
 def shown_by() -> dict[str, set[str]]:
@@ -120,17 +135,28 @@ def marks(path: Path) -> list[str]:
 
 
 def table() -> str:
-    """Return the table as the page has it."""
+    """Return the table of what happens as the page has it."""
+    return _in_lines([["what dies", "the job", "what happens"], ["---"] * 3, *ROWS.values()])
+
+
+def table_of_tests() -> str:
+    """Return the table of the tests as the page has it."""
     files = shown_by()
-    rows = [["what dies", "what happens", "shown by"], ["---"] * 3]
-    for name, (what, happens) in ROWS.items():
-        rows.append([what, happens, ", ".join(f"`{file}`" for file in sorted(files.get(name, ())))])
+    rows = [[what, ", ".join(f"`{file}`" for file in sorted(files.get(name, ())))] for name, (what, *_) in ROWS.items()]
+    return _in_lines([["what dies", "tests"], ["---"] * 2, *rows])
+
+
+def _in_lines(rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def main() -> None:
-    before, _, rest = PAGE.read_text().partition(BEGINS)
-    PAGE.write_text(f"{before}{table()}\n{rest.partition(chr(10) * 2)[2]}")
+    text = PAGE.read_text()
+    for new in (table(), table_of_tests()):
+        before, begin, rest = text.partition(new.partition("\n")[0])
+        assert begin, "the page lacks this table"
+        text = f"{before}{new}\n{rest.partition(chr(10) * 2)[2]}"
+    PAGE.write_text(f"{text.rstrip()}\n")
 
 
 if __name__ == "__main__":

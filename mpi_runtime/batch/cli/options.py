@@ -56,7 +56,7 @@ def batch_parser() -> argparse.ArgumentParser:
         prog="mpi-runtime batch",
         usage="mpi-runtime batch VERB NAME ...\n       mpi-runtime batch FILE [options] [options of commands]",
         description="\n".join(["verbs:", *verbs]),
-        epilog="Options of commands are for all commands; those in the file override them. docs/batch.md has examples.",
+        epilog="Options of commands are for all commands; those in the file override them. See docs/guides/batch.md.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
