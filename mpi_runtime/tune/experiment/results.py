@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
@@ -38,10 +38,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
-    from mpi_runtime.tune.experiment.old_names import ExperimentAnalysis
-
 ERROR_FILE = "error.pkl"
 """The last error of a trial, in its directory."""
+
+
+class Analysis(Protocol):
+    """What `run` returns: an `ExperimentAnalysis`."""
+
+    @property
+    def results_grid(self) -> ResultGrid:
+        """Its results."""
+        ...
 
 
 class History:
@@ -203,7 +210,7 @@ class ResultGrid(Sequence[Result]):
     _history: History
     _made: dict[int, Result]
 
-    def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
+    def __init__(self, experiment_analysis: Analysis) -> None:
         """The results of an experiment that `run` has returned."""
         self.__dict__.update(experiment_analysis.results_grid.__dict__)
 
