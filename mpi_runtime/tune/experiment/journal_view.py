@@ -126,3 +126,17 @@ class Watched(list[WatchedTrial]):
         left = self.remaining()
         of = f"{count(ended)} of {plural(max(len(self), self.most or 0), 'trial')} ended"
         return of if left is None else f"{of}, {left}"
+
+
+class History:
+    """All reports of an experiment, read from its journal on demand."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._watched: Watched | None = None
+
+    def of(self, trial_id: str) -> list[Config]:
+        """The reports of a trial, in order. After those of a lost run the repeated ones follow."""
+        self._watched = self._watched or Watched(self._directory)
+        trial = self._watched.of(trial_id)
+        return list(trial.reported if self._watched.is_training else trial.history)

@@ -15,7 +15,7 @@ from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.files import private
 from mpi_runtime.tune.experiment import journal
-from mpi_runtime.tune.experiment.journal_view import Watched
+from mpi_runtime.tune.experiment.journal_view import History, Watched
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints, ranked
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
@@ -49,20 +49,6 @@ class Analysis(Protocol):
     def results_grid(self) -> ResultGrid:
         """Its results."""
         ...
-
-
-class History:
-    """All reports of an experiment, read from its journal on demand."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._watched: Watched | None = None
-
-    def of(self, trial_id: str) -> list[Config]:
-        """The reports of a trial, in order. After those of a lost run the repeated ones follow."""
-        self._watched = self._watched or Watched(self._directory)
-        trial = self._watched.of(trial_id)
-        return list(trial.reported if self._watched.is_training else trial.history)
 
 
 def error_of(place: Path, text: str) -> Exception:

@@ -192,8 +192,7 @@ class Tuner:
         if self._results is None and self._directory is None:
             raise RuntimeError("there are no results yet: call fit()")
         if self._results is None:
-            study, _ = self._replayed(1)
-            self._results = ResultGrid.of(study, self._home, self._kept)
+            self._results = ResultGrid.of(self._replayed(1)[0], self._home, self._kept)
         return self._results
 
     def fit(self) -> ResultGrid:
@@ -311,10 +310,9 @@ class Tuner:
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
-        directory = os.fspath(self._directory or "")
         space, settings = copy.deepcopy(self._space), tune or _fresh(self._tune)
-        is_strict = environment().get(NOT_STRICT, "0") == "0"
-        study = Study(space, settings, self._run, slots, directory, self._prefix, self._is_training, is_strict)
+        place, is_strict = str(self._directory or ""), environment().get(NOT_STRICT, "0") == "0"
+        study = Study(space, settings, self._run, slots, place, self._prefix, self._is_training, is_strict)
         study.trainable_name = self._prepared.name
         return study
 
@@ -327,7 +325,7 @@ class Tuner:
 
     def _made_directory(self) -> Path:
         date = "" if environment().get(NOT_DATED) == "1" else time.strftime("_%Y-%m-%d_%H-%M-%S")
-        name = self._run.name or f"{self._prepared.name}{date}"
+        name = self._run.name or self._prepared.name + date
         wanted = directory = self._folder() / name
         is_taken = self._run.name is not None and self.can_restore(wanted)
         try:
