@@ -1,4 +1,4 @@
-"""docs/slurm.md and the pages beside it: their command lines are accepted, profiles can be read, templates are those that there are."""
+"""docs/slurm.md and pages beside it: command lines are accepted, profiles can be read, templates are named."""
 
 import re
 import shlex
