@@ -5,7 +5,7 @@ metric from time to time. Three parts decide, and users bring their own: a *sear
 *scheduler* compares reports and stops, pauses or changes trials, a *stopper* ends trials or all of it. The study is
 what is between them, and the only code that changes the status of a trial.
 
-    events: Reported, Ended, Failed, Crashed, Woken ...  -->  Study.handle(event, now)  -->  orders: Start, Continue, Halt
+    events: Reported, Ended, Failed, Crashed, Woken ...  -->  Study.handle(event, now)  -->  Start, Continue, Halt
 
             PENDING --Start--> RUNNING --> TERMINATED or ERROR
                ^                  |
