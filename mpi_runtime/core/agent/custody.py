@@ -23,9 +23,10 @@ belongs to the agent of its rank, which forks it, kills it and reads its output.
 unless the executor has a direct line: then it is the head's (docs/decisions/0305).
 
 What always holds: `ids` has the calls that were sent and have not ended, in order. Frames are forwarded without
-decoding: the header of a frame of an executor counts the calls that end in it, and they are the first in `ids`. All
-frames that an executor has sent, and its draft, are forwarded before its death is reported. If a frame cannot be read,
-the custodian reports it to the head, which orders a kill, and ignores all further frames of that executor.
+decoding, except those for the custodian itself (`LOCAL`). The header of a frame of an executor counts the calls that
+end in it, and they are the first in `ids`. All frames that an executor has sent, and its draft, are forwarded before
+its death is reported. If a frame cannot be read, the custodian reports it to the head, which orders a kill, and ignores
+all further frames of that executor.
 """
 
 from __future__ import annotations
