@@ -81,7 +81,7 @@ def diagnose(
         working = [one for one in there if one.rank] or there
         node = granted.get(host)
         found += _bound(kind, host, working, node)
-        found += _crowded(host, working, node, len(by_host))
+        found += _crowded(host, working, node, max(len(by_host), len(own.nodes)))
         found += [*_small_room(host, there[0], len(there)), *_few_descriptors(host, there)]
         if node is not None:
             found += _memory(host, working, node)

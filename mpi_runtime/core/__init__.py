@@ -1,11 +1,32 @@
 """The core: what a job is. Nothing in it is public but through the faces, and libraries use `extend`.
 
-Pickles, and hashes of functions, name a class or function by its module. Some of them lie on disk for months. So what a
-face offers is named by that face (`published`), and its module may move. The face must be loaded when such a thing is
-pickled: cloudpickle takes what it does not find there for a part of the program. `mpi_runtime` itself is always loaded,
-and a library's own package with each of its modules. Libraries name what they offer in the same way.
+A program calls `f.remote(x)`, and `f` shall run in another process, perhaps on another host. These processes share the
+work; each arrow is a socket or MPI:
 
-From top to bottom; a module imports its own floor and those below.
+    driver  <-->  head (rank 0)  <==MPI==>  worker (rank k)  <-->  executors
+    the program   decides                   obeys                  run `f`
+
+- The *head* runs the scheduler, and so decides everything: which call runs where, which value is copied or dropped.
+- The *node agent* of each rank obeys: it starts and ends executors, and hands out memory. The head has one too.
+- Driver and executors are *clients*: each has one connection, over which it submits calls and gets values.
+
+The idea: user code runs in drivers and executors only. Head, workers and forkservers never unpickle a value of a user,
+so no bug of a program can break them. Small values pass through them as bytes. Large ones lie in one memory file for
+each host, the *arena*, and messages name their place. Between hosts the agents copy them.
+
+What holds everywhere:
+
+- A call ends exactly once: with a value, an error, or cancelled.
+- The death of a process is noticed by its parent, by the other end of its socket, or by a missing heartbeat of its
+  host. That process cleans up, so nothing is left after a job.
+- A rank never waits until a client reads. What the socket has no room for stays in the memory of the rank.
+
+Not obvious: pickles, and hashes of functions, name a class or function by its module. Some of them lie on disk for
+months. So what a face offers is named by that face (`published`), and its module may move. The face must be loaded when
+such a thing is pickled: cloudpickle takes what it does not find there for a part of the program. `mpi_runtime` itself
+is always loaded, and a library's own package with each of its modules. Libraries name what they offer in the same way.
+
+The rooms, from top to bottom; a module imports its own floor and those below.
 
 - `api/`: the public functions: `init`, `remote`, `get`, `put`, `wait`, `cancel`
 - `calls/`: remote functions, actor classes and handles, options, arguments

@@ -1,13 +1,17 @@
 """Keeps a journal to one job at a time, also where files cannot be locked.
 
+Two jobs that write one journal would make calls twice. Locks of files do not work on some cluster file systems, or are
+not seen by other hosts. And a job may be killed, so a mark alone proves nothing. The idea is a *claim* with a *beat*: a
+file that its owner changes each second. Whoever wants the journal watches whether the file changes.
+
 Each owner makes a file, `owner-N`, with a higher number than all before. It is written whole under another name and
 gets this one by `link`, which fails if the name exists. No such file is ever replaced, and only its owner writes to it:
 
     beat, number: 19 characters | newline | an `Owner` in JSON
 
-The number is for other jobs that read the journal: how much of another file they may read. Each second the owner writes
-a higher beat in place, so that a full disk does not look like its death. The file with the
-highest number names the owner. Another job takes the journal over, with the next number, if
+The number is for other jobs that read the journal: how much of another file they may read. The beat is written in
+place, so that a full disk does not look like the owner's death. The file with the highest number names the owner.
+Another job takes the journal over, with the next number, if
 
 - the owner has released the journal,
 - its process is dead, which can be seen on its own host only, or
@@ -16,6 +20,10 @@ highest number names the owner. Another job takes the journal over, with the nex
 
 An owner that was stopped, replaced, and continued finds a higher number at its next beat, and records no more. Until
 then two jobs use one journal. They write files of their own, so nothing is lost or damaged; calls are made twice.
+
+Not obvious: `taking` is pure, so that tests run several owners step by step, in any order. A copied journal has a copy
+of the owner's file, with another inode: that owner does not own the copy. Process ids are used again, so an owner is
+known by its id, the start of its process, and the boot of its host.
 """
 
 from __future__ import annotations

@@ -1,9 +1,31 @@
 """Which executor runs which call: hire, fill, steal, give up.
 
-An executor has a grant for one queue as long as it has calls of that queue. So a node is found once for many short
-calls. Some milliseconds of work are sent ahead, by the measured duration of the functions. Calls that were sent ahead
-are stolen when the executor blocks, or when they are behind a call that takes longer than estimated while there is room
-elsewhere.
+A job may have a million calls that wait, and an empty call should cost some microseconds. To find a node and count its
+resources costs as much as that, so it cannot be done for each call. The idea: resources are given to an executor for a
+*queue* of like calls, and it keeps them while the queue has calls.
+
+    ready calls -> queue -- hire --> executor with a grant -- give --> its process, a few calls ahead
+                     ^                      |
+                     +------- steal --------+-- give up: the grant returns, and the executor idles
+
+- *Hire* (`executors.py`): give an idle executor a grant for the queue, or have one forked, if the backlog is worth it.
+- *Give*: send a call. The executor's `load_us` is the estimated work that it was sent.
+- *Fill*: send some milliseconds of work ahead, so that the executor need not wait for an answer between short calls.
+  How many calls that is follows from the measured mean of the function. Of a function without one, none is sent ahead.
+- *Steal* (`stealing.py`): take back calls that were sent ahead: when their executor blocks, when another one idles, or
+  when the call before them takes longer than estimated and there is room elsewhere.
+- *Give up*: take the grant back when there are no calls, or when another queue goes first (`must_yield`).
+
+A queue that the last events have changed is *dirty*. `Scheduler.decide` serves the dirty queues by precedence: `serve`
+gives one call to each of its executors without calls, hires, and fills. If calls are left, the queue waits in its
+family, and a node may be reserved for it (`reservations.py`).
+
+What always holds: an executor has a grant exactly while it has calls or is an actor. Calls are taken from the front of
+their queue. A call that needs arguments from elsewhere counts as assigned while they travel (`dependencies.py`).
+
+Not obvious: a call that was sent may not have started, and only its executor knows. So to steal is to ask; the agent
+answers with the calls that it got back (`taken_back`). With accounts or several drivers one executor is hired at a
+time, so that the shares are compared again before the next one (`by_turns`).
 """
 
 from __future__ import annotations

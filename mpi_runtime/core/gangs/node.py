@@ -1,4 +1,26 @@
-"""The start of one gang on one node: what a member needs, and what members have done."""
+"""The start of one gang on one node: what a member needs, and what members have done.
+
+A *gang* is a group of executors with an MPI world of their own. MPI_Init expects that a launcher such as mpirun has
+started its process, and asks it: which rank am I, where do the others listen? Here no launcher has. So the agent of
+each node plays the launcher for the members on its node, and agents of several nodes exchange answers through the head.
+
+    member -- MPI_Init asks --> Side (PMI-1, or PMIx by a helper process) -- fences, questions --> Gather on the head
+           <-- answer --------       NodeStart: one gang, this node       <-- from other nodes ---
+
+Words: a *member* is one process of the gang. A *side* speaks the protocol of the MPI library that was found
+(`start_protocols.py`). A *fence* is a point at which all members wait for each other and exchange their addresses. A
+*start* is one MPI world: members that run commands get another one for each program (`renew`).
+
+The life of a start:
+1. `Starts.start` makes a `NodeStart`, and the side begins. It is `is_ready`, or has a `problem`, and calls `changed`.
+2. `member(rank)`, once for each rank here: variables and descriptors for its process. `forked`: close our copies.
+3. Members initialise, and finalize. `look` reads what a member has sent before its other messages are handled.
+4. `close`, when members have ended or are about to be killed.
+
+What always holds: each start of a job has a name of its own (`name_of`), because MPI libraries name shared memory after
+it. `changed` is not called before `Starts.start` has returned, nor after `close`. This class neither forks nor kills
+members: their agent does, as for other executors.
+"""
 
 from __future__ import annotations
 

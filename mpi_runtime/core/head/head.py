@@ -1,7 +1,24 @@
 """The head: rank 0 of the job. It runs the scheduler, performs its effects, and is the node agent of its rank.
 
 It is a child of the driver (or a thread of it, if the user's program uses MPI itself). It runs no user code and
-unpickles nothing.
+unpickles nothing. The scheduler is pure: events go in, effects come out. The head is the loop around it, and all that
+the scheduler must not have: sockets, MPI, a clock, files.
+
+    frames of the driver, executors, ranks      clients: values, calls      ranks: start, stop, copy, free
+                 |                                        ^                          ^
+                 v            one turn of `run`           |                          |
+              handle   ---->   decide (once)   ---->   perform effects, one frame for each client and rank
+
+One decision for all events of a turn: so a burst of calls costs one look at the queues. After a turn the loop sleeps
+until a frame arrives, or until the first deadline of what it serves: scheduler, agent, heartbeat, printer.
+
+What always holds: only the head changes the state of the scheduler. A message of a rank or an executor that cannot be
+read is dropped: that of a rank is logged, and an executor is killed. One of the driver ends the job, since its requests
+are lost. Effects for ranks are performed before messages to clients.
+
+Not obvious: the agent of this rank reports by a call of `report`, in the middle of `_perform`. So `_has_heard` asks for
+another decision at once. Answers to questions go into a frame of their own: an agent may hold a frame with calls back
+until the running call has ended, and that call may wait for the answer.
 
 A job ends in steps:
 1. The driver sends `Shutdown`, or its end of the socket closes, however the driver ended.

@@ -1,20 +1,31 @@
 """The arena: one memory file per host that holds the large objects of all its ranks.
 
-It is a descriptor without a name (`memfd_create`), made by the agent of the host's lowest rank and handed to the other
-agents and to every client, so nothing of it outlives its processes. First comes a header, then one region for each
-local rank:
+An array of a GB that ten processes of a host read should lie in memory once, and nobody should copy it. So the bytes
+are in a file without a name (`memfd_create`), which each process maps. The agent of the host's lowest rank makes the
+file, and hands its descriptor to the other agents and to every client. Nothing of it outlives its processes, however
+they die.
 
     capacity | regions | used[regions] | spare[regions] | wanted[regions] | ... | region 0 | region 1 | ...
+    `- header -------------------------------------------------------------'     `- extents of rank 0
 
-Every region is four times as long as the capacity of the whole host, and sparse: memory exists only where something
-was written. So an object that fits the capacity finds a place in one piece even between scattered small objects, and
-each agent allocates in its own region without asking others. The capacity is counted for the host: the words `used[r]`
-(allocated bytes) and `spare[r]` (free bytes that still occupy memory) are written by rank r's agent only.
+Words: an *extent* is a piece of memory for one object. Agents allocate and free them; clients only write into those
+that they were given, and read. A *region* is where the agent of one rank allocates, so agents need not ask each other.
+Memory that was written before is *warm*. The first touch of *cold* memory costs 5 to 40 times as much as a copy into
+warm memory (`allocator.py`). *Spare* memory is free and still warm.
 
-Free memory that was written before is kept and preferred (`allocator.py`: it is warm). The price is that such spare
-memory of one rank takes room from objects of another. The rule: if an allocation brings used + spare of all
-regions above the capacity, its agent first gives its own spare memory back to the system. Then it sets `wanted[r]` of
-the others that have some, and they do the same in their next turn (`AgentArena.settle`).
+Every region is four times as long as the capacity of the whole host, and sparse: memory exists only where something was
+written. So an object that fits the capacity finds a place in one piece even between scattered small objects. The
+capacity is counted for the host: `used[r]` (allocated bytes) and `spare[r]` are written by the agent of rank r only.
+
+What always holds: no allocation brings the sum of `used` above the capacity. An object's extent is freed only when no
+reference and no view of it is left; the scheduler counts these, not this module. The file is sealed: a client that
+shortened it by mistake would kill every process that reads beyond the new end.
+
+Not obvious: spare memory is kept and preferred, because it is warm. The price is that spare memory of one rank takes
+room from objects of another. If an allocation brings used + spare of all regions above the capacity, its agent first
+gives its own spare memory back to the system. Then it sets `wanted[r]` of the others that have some, and they do the
+same in their next turn (`AgentArena.settle`). An agent writes `used` before it reads the words of others: two that ask
+for the last bytes at the same time may both be refused, but are never both served.
 """
 
 import mmap

@@ -1,14 +1,26 @@
 """Serialisation: pickle protocol 5 with large buffers beside the pickle, and cloudpickle where plain pickle fails.
 
-A value without buffers is its pickle, which starts with 0x80. A value with buffers is
+A value goes from one process to another as bytes. A plain pickle of an array copies it twice: into the pickle, and out.
+The idea: pickle's protocol 5 hands out the large buffers of a value. They are put beside the pickle, once, at their
+final place, and the reader's arrays are views of that place. A value without buffers is its pickle, which starts with
+0x80. A value with buffers is
 
     0x01 | 3 bytes | count: u32 | pickle length: u64 | buffer lengths: u64 ... | pickle | buffers, each 64-byte aligned
 
-so that arrays are read in place. Arrays of any size are read-only: a program that works with small arrays must not fail
-with large ones.
+There are three ways, the cheapest first; each must give the same value:
 
-Long `bytes`, `bytearray` and strings stay in the pickle: pickle hands each of them to the file that it writes to. So
-the pickle is a list of pieces (`_Pieces`), and a long one is first copied when it is written to its place.
+1. numbers, None, short strings and `bytes`: one call of `pickle.dumps`
+2. a few such values and arrays of numpy, also in a tuple, list or dict: plain pickle with buffers (`_dumps_plain`)
+3. anything else: a cloudpickle (`_dumps_any`), which also takes functions and classes of the program. It collects the
+   references inside the value, and knows arrays on GPUs.
+
+What always holds: arrays of any size are read-only, because a program that works with small arrays must not fail with
+large ones. `get(copy=True)` is `loads` with `copying`. Nothing here knows where the bytes go: `Serialized.parts` yields
+pieces with their positions, and `client/store.py` writes them to the arena or into a message.
+
+Not obvious: long `bytes`, `bytearray` and strings stay in the pickle: pickle hands each of them to the file that it
+writes to. So the pickle is a list of pieces (`_Pieces`), and a long one is first copied when it is written to its
+place. The length of a `bytearray` cannot change meanwhile (docs/decisions/0404).
 """
 
 from __future__ import annotations

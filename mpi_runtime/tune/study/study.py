@@ -1,7 +1,31 @@
 """An experiment as a state machine: events go in, orders come out. It has no clock and does nothing itself.
 
-The caller performs the orders, as `simulate` does in virtual time. The same seed and the same order of events make the
-same decisions.
+A search for hyper-parameters runs *trials*: the same function with different *configurations*. Each trial reports a
+metric from time to time. Three parts decide, and users bring their own: a *searcher* suggests configurations, a
+*scheduler* compares reports and stops, pauses or changes trials, a *stopper* ends trials or all of it. The study is
+what is between them, and the only code that changes the status of a trial.
+
+    events: Reported, Ended, Failed, Crashed, Woken ...  -->  Study.handle(event, now)  -->  Start, Continue, Halt
+
+            PENDING --Start--> RUNNING --> TERMINATED or ERROR
+               ^                  |
+               |                  v
+               +------------- PAUSED        (also from RUNNING, when it fails and may run again)
+
+The idea: the caller performs the orders. `experiment/` does so with processes, `simulate` in virtual time. The same
+seed and the same order of events make the same decisions. So a journal of events restores a study, and a test of a
+scheduler takes milliseconds.
+
+What always holds:
+
+- No trial starts while `slots` trials run. A trial that has reported waits until it gets `Continue` or `Halt`.
+- A searcher learns the end of each trial once, also if the trial is revived.
+- A higher score is better: the study turns the sign for `mode="min"`. What is not a number is minus infinity.
+- Random numbers of trial n come from the seed and n, not from a common stream: that would depend on which is faster.
+
+Not obvious: one report may decide about other trials, which are paused then (`_apply`). Trials that run again go before
+paused ones that the scheduler promotes, those before new ones, and last come trials that gave way (`_next`). If nothing
+runs and trials are paused, the scheduler is asked once more (`on_idle`); those that it does not promote end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/slurm.md: its command lines are accepted, its profiles can be read, its templates are those that there are."""
+"""docs/slurm.md and pages beside it: command lines are accepted, profiles can be read, templates are named."""
 
 import re
 import shlex
@@ -11,7 +11,9 @@ from mpi_runtime.slurm import jobs, profiles
 from tests.helpers import ROOT
 
 PAGE = (ROOT / "docs" / "slurm.md").read_text()
-SUBMITS = sorted({*re.findall(r"(?:^|`)mpi-runtime (submit (?!--help)[^`\n]+)", PAGE, re.MULTILINE)})
+PAGES = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("slurm", "when_it_does_not_start", "end_of_time")]
+LINE = re.compile(r"(?:^ *|`)mpi-runtime (submit (?!--help)-[^`\n#]+)", re.MULTILINE)
+SUBMITS = sorted({line.strip() for page in PAGES for line in LINE.findall(page)})
 
 
 def blocks(language: str) -> list[str]:
@@ -26,7 +28,7 @@ def test_submit_lines_are_accepted(line: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_there_are_submit_lines() -> None:
-    assert len(SUBMITS) >= 2
+    assert len(SUBMITS) >= 5
 
 
 def test_profiles_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

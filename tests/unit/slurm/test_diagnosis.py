@@ -81,6 +81,9 @@ def test_more_ranks_than_cpus() -> None:
     (found,) = diagnose("openmpi", crowd, Allocation(), {})
     assert found.what == "on n1 15 ranks share 4 CPUs"
     assert "mpi-runtime run -n 1 app.py" in found.cure
+    absent, found = diagnose("openmpi", crowd, JOB, CPUS)
+    assert "no rank runs on n2" in absent.what
+    assert "mpi-runtime run -n 2 app.py" in found.cure, "one cure for both: it is not to leave n2 unused"
 
 
 def test_limits_of_a_host() -> None:
