@@ -57,8 +57,8 @@ def run_command(
     with claimed_processors(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
         attempt = first = _attempt_number(call)  # earlier attempts may have been lost
         while True:
-            result = _attempt(made, number, directory, attempt, cpus, not raises)
-            if result.is_success or attempt - first >= made.retries or not _is_retried(made, result):
+            result, is_retried = _attempt(made, number, directory, attempt, cpus, not raises)
+            if not is_retried or attempt - first >= made.retries:
                 break
             time.sleep(made.retry_delay)
             attempt += 1
@@ -88,11 +88,10 @@ def run_ranks(
     if attempt > 1:
         time.sleep(made.retry_delay)
     with claimed_processors(int(made.num_cpus)) if made.pin else _NOT_PINNED as cpus:
-        result = _attempt(made, 0, directory, attempt, cpus, False, rank)
+        result, is_retried = _attempt(made, 0, directory, attempt, cpus, False, rank)
     if not result.is_success and rank.counts(made):
-        is_retried = attempt <= made.retries and _is_retried(made, result)
-        number = None if made.launcher else rank.number
-        raise (RetriedError if is_retried else CommandError)(msgspec.structs.replace(result, rank=number))
+        kind = RetriedError if is_retried and attempt <= made.retries else CommandError
+        raise kind(msgspec.structs.replace(result, rank=None if made.launcher else rank.number))
     return result if raises else msgspec.msgpack.encode(result)
 
 
@@ -132,12 +131,12 @@ def _attempt_number(call: Call | None) -> int:
     return 1 + (call.attempt if call is not None else 0)
 
 
-def _is_retried(made: Command, result: CommandResult) -> bool:
-    """Whether a command is retried after this end; never after it has exceeded a limit."""
-    if result.problem:
+def _is_retried(made: Command, ending: Ending) -> bool:
+    """Whether `retries` are for this end. They are not for a limit that was exceeded, or a program that cannot start."""
+    if ending.problem and not ending.has_aborted:
         return False
-    code = result.exit_code if result.exit_code is not None else -(result.signal or 0)
-    return not made.retry_codes or code in made.retry_codes
+    code = ending.exit_code if ending.exit_code is not None else -(ending.signal or 0)
+    return code not in made.success_codes and (not made.retry_codes or code in made.retry_codes)
 
 
 def _alternative_of(made: Command, call: Call | None) -> int:
@@ -156,7 +155,8 @@ def _attempt(
     cpus: tuple[int, ...],
     is_alone: bool,
     rank: Rank | None = None,
-) -> CommandResult:
+) -> tuple[CommandResult, bool]:
+    """Run a command once. Return its result, and whether `retries` are for this end."""
     host = socket.gethostname()
     gpu_ids = tuple(mpi_runtime.get_gpu_ids())
     values = {
@@ -190,8 +190,9 @@ def _attempt(
         kept = _kept(made, workdir, directory) if workdir and made.keep_workdir and not is_success else ""
     fields = msgspec.structs.asdict(ending)
     has_output = fields.pop("has_output")
+    del fields["has_aborted"]
     output = os.path.abspath(stdout) if has_output else ""
-    return CommandResult(
+    result = CommandResult(
         name=made.name,
         command=program.text,
         is_success=is_success,
@@ -205,6 +206,7 @@ def _attempt(
         workdir=kept,
         **fields,
     )
+    return result, _is_retried(made, ending)
 
 
 def _obstacle(made: Command, inputs: Sequence[str], rank: str) -> str:

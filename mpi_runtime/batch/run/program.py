@@ -46,6 +46,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     signal: int | None = None
     problem: str = ""
+    has_aborted: bool = False
+    """Whether the problem is that the program has called MPI_Abort: an end of its own, as an exit code is."""
     has_output: bool = False
     """Whether its outputs were opened for it. If not, what lies at their paths is of an earlier run."""
     start: float

@@ -146,7 +146,9 @@ class Rank:
                 if len(self._member.place.names) > 1:  # the rank that failed first may be on another node
                     time.sleep(abort_s(code))
                 problem = f"MPI_Abort with code {code}{text and ': '}{text}"
-                ending = msgspec.structs.replace(ending, exit_code=code & 255, signal=None, problem=problem)
+                ending = msgspec.structs.replace(
+                    ending, exit_code=code & 255, signal=None, problem=problem, has_aborted=True
+                )
             return self._ended(program, ending, status)
         except OSError as error:
             return not_started(error, time.time())

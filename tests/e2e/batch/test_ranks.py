@@ -84,8 +84,8 @@ def lines(place: Path, name: str) -> list[str]:
 
 @BOTH
 def test_each_rank_runs_the_line(mpi: str, tmp_path: Path) -> None:
-    """Programs after each other, standard input to rank 0, whole lines in one file, and amounts for each rank."""
-    tasks = """
+    """Programs after each other, standard input to rank 0, whole lines in one file, amounts for each rank, retries."""
+    tasks = '''
     [[task]]
     name = "twice"
     command = "PYTHON hello.py && PYTHON hello.py"
@@ -105,13 +105,19 @@ def test_each_rank_runs_the_line(mpi: str, tmp_path: Path) -> None:
     mpi = false
 
     [[task]]
+    name = "aborted"
+    command = """PYTHON -c "from mpi4py import MPI; {attempt} == 2 or MPI.COMM_WORLD.Abort(5); print({attempt})" """
+    retries = 1
+
+    [[task]]
     name = "after"
     command = "cat out/twice.out"
     after = ["twice", "retried"]
     ranks = 1
-    """
+    '''
     done = run(mpi, tmp_path, tasks, 0)
-    assert "4 of 4 done; " in done.stderr
+    assert "5 of 5 done; " in done.stderr
+    assert lines(tmp_path, "aborted.out") == ["2"] * 3
     expected = sorted([f"rank {rank} 3 3" for rank in range(3)] * 2)
     assert lines(tmp_path, "twice.out") == lines(tmp_path, "after.out") == expected
     written = (tmp_path / "out" / "long.out").read_text().splitlines()
