@@ -25,6 +25,8 @@ STARTED = "started"
 """The directory, in that of the journal, of files that the starts of some commands make."""
 _BLOCK_BYTES = 1 << 20
 _ROOM_BYTES_MIN = 1 << 20
+_PART_MAX = 250
+"""The letters of the beginning, and of the end, that are shown of a long line."""
 _TAIL_BYTES_MAX = 4096
 Place = tuple[int, int]
 """Where an output begins in the archive, and how many bytes it has."""
@@ -160,4 +162,5 @@ def _last(path: Path, begin: int, end: int, lines: int) -> list[str]:
         begin = max(begin, end - _TAIL_BYTES_MAX)
         file.seek(begin)
         found = file.read(end - begin).decode(errors="replace").splitlines()[-lines:]
-    return [visible(line.expandtabs()) for line in found]
+    shown = [visible(line.expandtabs()) for line in found]
+    return [one if len(one) <= 2 * _PART_MAX else f"{one[:_PART_MAX]} ... {one[-_PART_MAX:]}" for one in shown]
