@@ -132,7 +132,7 @@ def _attempt_number(call: Call | None) -> int:
 
 
 def _is_retried(made: Command, ending: Ending) -> bool:
-    """Whether `retries` are for this end. They are not for a limit that was exceeded, or a program that cannot start."""
+    """Whether `retries` are for this end: not for a limit that was exceeded, or a program that cannot start."""
     if ending.problem and not ending.has_aborted:
         return False
     code = ending.exit_code if ending.exit_code is not None else -(ending.signal or 0)
