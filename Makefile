@@ -85,7 +85,7 @@ quick: lint format-check $(VENV)/.installed-dev
 	@mkdir -p build
 	for world in --calm --losses --spills --journal --first; do \
 		$(RUN) -m tests.simulation.run --seeds 0:20 $$world > build/quick.txt || { cut -c 1-2000 build/quick.txt; exit 1; }; done
-	$(RUN) -m pytest -q -m "not device" -n 3 --dist worksteal $(QUICK_CHANGED) tests/rules tests/unit $(QUICK_E2E) $(ARGS)
+	$(RUN) -m pytest -q -m "not device" -n 3 --dist worksteal $(QUICK_CHANGED) tests/rules tests/unit tests/component $(QUICK_E2E) $(ARGS)
 
 # The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
 TUNE_TESTS := tests/unit/core/objects/test_serialize_frames.py tests/unit/tune/test_learning.py tests/e2e/tune/test_views.py \
