@@ -99,7 +99,7 @@ BY_MPI_TESTS := $(addprefix tests/e2e/api/test_, actors.py cancel.py coroutines.
 	placement_groups.py programs.py restarts.py) tests/e2e/launch/test_again.py tests/e2e/launch/test_ends.py
 by-mpi: $(VENV)/.installed-dev
 	MPI_RUNTIME_DIRECT_LINES=0 $(RUN) -m pytest -n $(JOBS) --dist worksteal $(BY_MPI_TESTS) \
-		-k "(several_ranks or under_mpirun or everything or executors_are_killed or init_again) and mpi]" $(ARGS)
+		-k "several_ranks or under_mpirun or (everything or executors_are_killed or init_again) and openmpi]" $(ARGS)
 
 # Not in CI. Intel MPI takes the place of MPICH, its relative. It crashes in the second of two MPI programs of one command,
 # under its own mpiexec too.
