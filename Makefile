@@ -4,7 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 # Most tests wait for processes, so more of them run at a time than there are cores; a few of them (ARGS) one by one.
-JOBS ?= $(if $(ARGS),0,3)
+JOBS ?= $(if $(ARGS),0,4)
 SEEDS ?= 0:50
 RANDOM_SEEDS ?= 50
 
@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
 	@echo "make quick   what a change needs before it is committed: lint, types, rules, unit, a sample of the rest; QUICK_BASE=main: also tests that have changed"
-	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
+	@echo "make test    all tests that need no GPU, JOBS=4 at a time; ARGS='-k name' for some of them"
 	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
 	@echo "make test-data  mpi_runtime.data, with pyarrow in an environment of its own; a part of make test"
@@ -111,12 +111,12 @@ test-intel: $(VENV)/.installed-dev $(INTEL_VENV)/.installed
 RL_TESTS := tests/unit/rl tests/e2e/rl 'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[rl]' tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/e2e/hosts/test_train.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
 	$(foreach name,ddp rl_cartpole rl_custom_env rl_es rl_tune_pbt rl_atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[$(name)]')
 test-rl: $(RL_VENV)/.installed
-	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
+	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
 		|| [ $$? = 5 ]
 
 # Streams of blocks, with pyarrow. ARGS that choose no test of it are fine.
 test-data: $(DATA_VENV)/.installed
-	$(DATA_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 tests/unit/data tests/e2e/data \
+	$(DATA_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 tests/unit/data tests/e2e/data \
 		$(foreach chapter,data data_more data_whole,'tests/ray_docs/test_ray_docs.py::test_a_chapter[$(chapter)]') \
 		'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[data]' $(ARGS) || [ $$? = 5 ]
 
