@@ -4,7 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 # Most tests wait for processes, so more of them run at a time than there are cores; a few of them (ARGS) one by one.
-JOBS ?= $(if $(ARGS),0,3)
+JOBS ?= $(if $(ARGS),0,4)
 SEEDS ?= 0:50
 RANDOM_SEEDS ?= 50
 
@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
 	@echo "make quick   what a change needs before it is committed: lint, types, rules, unit, a sample of the rest; QUICK_BASE=main: also tests that have changed"
-	@echo "make test    all tests that need no GPU, JOBS=3 at a time; ARGS='-k name' for some of them"
+	@echo "make test    all tests that need no GPU, JOBS=4 at a time; ARGS='-k name' for some of them"
 	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
 	@echo "make test-data  mpi_runtime.data, with pyarrow in an environment of its own; a part of make test"
@@ -85,7 +85,7 @@ quick: lint format-check $(VENV)/.installed-dev
 	@mkdir -p build
 	for world in --calm --losses --spills --journal --first; do \
 		$(RUN) -m tests.simulation.run --seeds 0:20 $$world > build/quick.txt || { cut -c 1-2000 build/quick.txt; exit 1; }; done
-	$(RUN) -m pytest -q -m "not device" -n 3 --dist worksteal $(QUICK_CHANGED) tests/rules tests/unit $(QUICK_E2E) $(ARGS)
+	$(RUN) -m pytest -q -m "not device" -n 3 --dist worksteal $(QUICK_CHANGED) tests/rules tests/unit tests/component $(QUICK_E2E) $(ARGS)
 
 # The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
 TUNE_TESTS := tests/unit/core/objects/test_serialize_frames.py tests/unit/tune/test_learning.py tests/e2e/tune/test_views.py \
@@ -99,7 +99,7 @@ BY_MPI_TESTS := $(addprefix tests/e2e/api/test_, actors.py cancel.py coroutines.
 	placement_groups.py programs.py restarts.py) tests/e2e/launch/test_again.py tests/e2e/launch/test_ends.py
 by-mpi: $(VENV)/.installed-dev
 	MPI_RUNTIME_DIRECT_LINES=0 $(RUN) -m pytest -n $(JOBS) --dist worksteal $(BY_MPI_TESTS) \
-		-k "(several_ranks or under_mpirun or everything or executors_are_killed or init_again) and mpi]" $(ARGS)
+		-k "several_ranks or under_mpirun or (everything or executors_are_killed or init_again) and openmpi]" $(ARGS)
 
 # Not in CI. Intel MPI takes the place of MPICH, its relative. It crashes in the second of two MPI programs of one command,
 # under its own mpiexec too.
@@ -108,15 +108,15 @@ test-intel: $(VENV)/.installed-dev $(INTEL_VENV)/.installed
 		tests/mpi/test_transport.py tests/e2e/gangs/test_start.py tests/e2e/launch/test_ends.py $(ARGS)
 
 # Reinforcement learning and training with torch: torch is large, so it has an environment of its own. ARGS that choose no test of it are fine.
-RL_TESTS := tests/unit/rl tests/e2e/rl 'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[rl]' tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/e2e/hosts/test_train.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
+RL_TESTS := tests/unit/rl tests/component/rl tests/e2e/rl 'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[rl]' tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/e2e/hosts/test_train.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
 	$(foreach name,ddp rl_cartpole rl_custom_env rl_es rl_tune_pbt rl_atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[$(name)]')
 test-rl: $(RL_VENV)/.installed
-	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
+	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
 		|| [ $$? = 5 ]
 
 # Streams of blocks, with pyarrow. ARGS that choose no test of it are fine.
 test-data: $(DATA_VENV)/.installed
-	$(DATA_VENV)/bin/python -m pytest -n $(if $(ARGS),0,2) --dist worksteal --durations=10 tests/unit/data tests/e2e/data \
+	$(DATA_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 tests/unit/data tests/component/data tests/e2e/data \
 		$(foreach chapter,data data_more data_whole,'tests/ray_docs/test_ray_docs.py::test_a_chapter[$(chapter)]') \
 		'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[data]' $(ARGS) || [ $$? = 5 ]
 

@@ -170,12 +170,14 @@ def write(path: Path, source: bytes) -> None:
 
 @cache
 def commands(tree: Path, file: str) -> list[Command]:
-    """What may notice a mutant of a file, what is most likely to first."""
+    """What may notice a mutant of a file, what is most likely to first. Tests of components count as unit tests."""
     module = "mpi_runtime." + file.removeprefix("mpi_runtime/").removesuffix(".py").replace("/", ".")
     package, _, stem = module.rpartition(".")
     uses = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import [^\n]*\b{stem}\b")
     is_of_scheduler = file.startswith("scheduler/")
-    tests = {str(path.relative_to(tree)): path.read_text() for path in sorted((tree / "tests/unit").rglob("test_*.py"))}
+    folders = ("tests/unit", "tests/component")
+    paths = [path for folder in folders for path in sorted((tree / folder).rglob("test_*.py"))]
+    tests = {str(path.relative_to(tree)): path.read_text() for path in paths}
     named = [test for test in tests if re.search(rf"_{stem}(_|\.)", test)]
     using = [test for test, text in tests.items() if test not in named and uses.search(text)]
     near = [package, "tests.builders"] if is_of_scheduler else [package]

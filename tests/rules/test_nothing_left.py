@@ -227,3 +227,41 @@ def test_a_program_runs_on_more_ranks_than_cores(mpi: str) -> None:
     source = "from mpi4py import MPI\nprint(f'{MPI.COMM_WORLD.rank} of {MPI.COMM_WORLD.size}\\n', end='', flush=True)"
     completed = run_program(source, ranks=3, mpi=mpi).expect()
     assert sorted(completed.stdout.split("\n")) == ["", "0 of 3", "1 of 3", "2 of 3"]
+
+
+UNITS = """
+import multiprocessing, os, subprocess, time
+import pytest
+
+WAYS = {
+    "fork": os.fork,
+    "spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+    "command": lambda: subprocess.run(["true"]),
+    "shell": lambda: os.system("true"),
+    "multiprocessing": lambda: multiprocessing.get_context("spawn").Process(target=time.time).start(),
+}
+
+@pytest.mark.parametrize("way", WAYS)
+def test_start(way):
+    WAYS[way]()
+
+def test_start_and_hide_it():
+    try:
+        os.fork()
+    except RuntimeError:
+        pass
+
+def test_nothing():
+    pass
+"""
+
+
+def test_a_unit_test_that_starts_a_process_fails(tmp_path: Path) -> None:
+    """Each other failure is the teardown, which sees the start too."""
+    (tmp_path / "conftest.py").write_text((helpers.ROOT / "tests" / "unit" / "conftest.py").read_text())
+    (tmp_path / "test_units.py").write_text(UNITS)
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(tmp_path)]
+    done = start_command([sys.executable, *words, str(tmp_path)], cwd=tmp_path).finish()
+    assert "5 failed, 2 passed, 6 errors" in done.stdout
+    assert done.stdout.count("RuntimeError: ") >= 5
+    assert "belongs into tests/component" in done.stdout

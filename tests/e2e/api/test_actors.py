@@ -103,20 +103,9 @@ def forget_one() -> None:
 # State and order
 
 
-def test_an_actor_keeps_state() -> None:
-    counter = Counter.remote(5)
-    assert get([counter.add.remote(), counter.add.remote(10), counter.add.remote(n=2)]) == [6, 16, 18]
-
-
 def test_constructor_arguments() -> None:
     assert get(Counter.remote(start=put(3)).add.remote()) == 4
     assert get(Counter.remote(same.remote(4)).add.remote()) == 5
-
-
-def test_each_actor_is_a_process() -> None:
-    counters = [Counter.remote() for _ in range(6)]
-    pids = get([counter.pid.remote() for counter in counters])
-    assert len({*pids, os.getpid()}) == 7
 
 
 def test_calls_run_in_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import run_program, start_program, wait_until
 
-WAYS = [None, pytest.param((3, "openmpi"), marks=pytest.mark.mpi), pytest.param((2, "mpich"), marks=pytest.mark.mpi)]
+WAYS = [None, pytest.param((3, "openmpi"), marks=pytest.mark.mpi)]
 PROJECT = {
     "project/data/text.txt": "first",
     "project/helper.py": "def who():\n    return 'helper of the project'\n",

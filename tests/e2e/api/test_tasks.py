@@ -134,19 +134,6 @@ def test_builtins_and_partials() -> None:
     assert get(remote(functools.partial(pow, 2)).remote(5)) == 32
 
 
-def test_closures_see_values_as_they_were() -> None:
-    factor = 3
-    table = {"a": 1}
-
-    @remote
-    def use() -> Any:
-        return factor, table["a"]
-
-    assert get(use.remote()) == (3, 1)
-    factor, table["a"] = 4, 2
-    assert get(use.remote()) == (3, 1)
-
-
 def test_functions_that_call_each_other() -> None:
     def even(n: int) -> bool:
         return n == 0 or odd(n - 1)
@@ -340,15 +327,6 @@ def test_options_are_checked(options: Any, error: type[Exception], text: str) ->
         add.options(**options)
 
 
-def test_options_do_not_change_the_original() -> None:
-    @remote(num_returns=2)
-    def pair() -> Any:
-        return 1, 2
-
-    assert get(pair.options(num_returns=1).remote()) == (1, 2)
-    assert get(pair.remote()) == [1, 2]
-
-
 def test_name_option() -> None:
     @remote
     def name() -> Any:
@@ -383,14 +361,6 @@ def test_nested_calls() -> None:
         return sum(get([add.remote(k, 0) for k in range(n)]))
 
     assert get([outer.remote(n) for n in range(10)]) == [sum(range(n)) for n in range(10)]
-
-
-def test_fibonacci() -> None:
-    @remote
-    def fibonacci(n: int) -> Any:
-        return n if n < 2 else sum(get([fibonacci.remote(n - 1), fibonacci.remote(n - 2)]))
-
-    assert get(fibonacci.remote(7)) == 13
 
 
 def test_more_waiting_parents_than_cpus() -> None:

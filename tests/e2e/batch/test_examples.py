@@ -1,14 +1,17 @@
-"""The batches of examples/batches run as their first lines say, go on where they were, and make what they promise."""
+"""The batches of examples/batches run as their first lines say, continue where they were, and make what they promise.
+
+The first run of each is recorded, and its decisions come out the same when the recording is replayed.
+"""
 
 import re
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests import helpers
+from tests.e2e.cli.recordings import replayed
 from tests.e2e.cli.test_batch import run_batch
 
 BATCHES = helpers.ROOT / "examples" / "batches"
@@ -21,13 +24,21 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return Path(shutil.copytree(BATCHES / name, tmp_path / name))
 
 
+def recorded(name: str, folder: Path, *words: str) -> helpers.Completed:
+    """Run a batch, and replay what its scheduler has decided."""
+    path = folder.parent / "recording"
+    done = run_batch(name, *words, cwd=folder, env={"MPI_RUNTIME_RECORD": str(path)}).expect(0)
+    replayed(path)
+    return done
+
+
 def test_every_batch_of_the_examples_is_known() -> None:
     known = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
     assert {path.name for path in BATCHES.iterdir()} <= known
 
 
 def test_lyapunov(folder: Path) -> None:
-    done = run_batch("lyapunov.toml", cwd=folder).expect(0)
+    done = recorded("lyapunov.toml", folder)
     assert "42 of 42 done; " in done.stderr
     picture = (folder / "lyapunov.svg").read_text()
     points = re.search(r'points="([^"]*)"', picture)
@@ -42,7 +53,7 @@ def test_lyapunov(folder: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
 def test_build(folder: Path) -> None:
-    assert "8 of 8 done; " in run_batch("build.toml", cwd=folder).expect(0).stderr
+    assert "8 of 8 done; " in recorded("build.toml", folder).stderr
     source = folder / "squares.c"
     source.write_text(source.read_text().replace("n * n", "n"))
     assert "8 of 8 done, 8 of them before; " in run_batch("build.toml", cwd=folder).expect(0).stderr
@@ -52,9 +63,7 @@ def test_build(folder: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.mpi)])
 def test_gpus(folder: Path, ranks: int) -> None:
-    words = [sys.executable, "-m", "mpi_runtime", "batch", "gpus.toml", "--gpus-per-node", "2", "-n", str(ranks)]
-    with helpers.start_command(words, cwd=folder) as program:
-        assert "9 of 9 done; " in program.finish().expect(0).stderr
+    assert "9 of 9 done; " in recorded("gpus.toml", folder, "--gpus-per-node", "2", "-n", str(ranks)).stderr
     outputs = folder / "batch-gpus"
     gpus = Counter((outputs / f"train.{number}.out").read_text().split(" on GPU ")[1][0] for number in range(8))
     assert gpus == {"0": 4, "1": 4}, "four on each, all at a time"

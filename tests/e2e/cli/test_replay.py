@@ -3,28 +3,11 @@
 `test_examples.py` replays the job of each example too.
 """
 
-import shutil
 from pathlib import Path
-
-import pytest
 
 from mpi_runtime.scheduler.core import Scheduler
 from mpi_runtime.scheduler.recording import Recording, replay
-from tests.e2e.cli.recordings import replayed
-from tests.e2e.cli.test_batch import run_batch
-from tests.helpers import ROOT, run_program
-
-BATCHES = ROOT / "examples" / "batches"
-
-
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", sorted(path.name for path in BATCHES.iterdir()))
-def test_every_batch(name: str, tmp_path: Path) -> None:
-    folder = shutil.copytree(BATCHES / name, tmp_path / name)
-    path = tmp_path / "job"
-    run_batch(f"{name}.toml", "--gpus-per-node", "2", cwd=folder, env={"MPI_RUNTIME_RECORD": str(path)})
-    replayed(path)
-
+from tests.helpers import run_program
 
 CRASHES = """
 import os, signal

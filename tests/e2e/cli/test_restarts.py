@@ -52,8 +52,13 @@ def restarted(way: list[str], folder: Path, *args: str, source: str = KILLED) ->
 
 
 @pytest.mark.dies("journal")
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [
+        pytest.param(0, [], id="0-plain"),
+        *(pytest.param(3, *way.values, marks=way.marks, id=f"3-{way.id}") for way in WAYS),
+    ],
+)
 def test_a_killed_program_is_started_again_until_it_ends(way: list[str], code: int, tmp_path: Path) -> None:
     done, marks = restarted(way, tmp_path, "2", str(code))
     assert done.returncode == code, done.output()

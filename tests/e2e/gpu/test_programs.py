@@ -171,15 +171,14 @@ print("done")
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_calls_go_to_the_rank_that_is_near_their_gpus(mpi: str) -> None:
+def test_calls_go_to_the_rank_that_is_near_their_gpus() -> None:
     """Ranks 1 to 3 run calls, each on one processor: the home of a GPU is a rank that is near to it."""
     machine = v100_pairs()
     for number, gpu in enumerate(machine["gpus"]):
         gpu["cpus"] = [1] if number < 2 else [0]
     done = run(
         """
-rank = int(os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"])
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
 every = sorted(os.sched_getaffinity(0))
 if len(every) > 1:
     os.sched_setaffinity(0, [every[rank % 2]])
@@ -198,7 +197,7 @@ found = dict(ray.get([where.remote() for _ in range(4)]))
 assert [found[id] for id in range(4)] == homes, (found, homes)
 """,
         machine,
-        mpi,
+        "openmpi",
     ).expect(0)
     assert done.stderr == ""
 
@@ -334,8 +333,7 @@ except ray.errors.GpuDiscoveryError as error:
 
 @pytest.mark.mpi
 @pytest.mark.hosts
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_a_mixed_pair_of_nodes(mpi: str, two_hosts: Lab) -> None:
+def test_a_mixed_pair_of_nodes(two_hosts: Lab) -> None:
     """host1 has eight H100, host2 four A100: types and numbers send calls where they can run."""
     source = (
         shown_on_hosts({"host1": h100x8(), "host2": a100x4()})
@@ -359,7 +357,7 @@ fails(ray.errors.InfeasibleResourceError, "host1: 8 x H100-80G; host2: 4 x A100-
 print("done")
 """
     )
-    with two_hosts.mpirun(source, ranks={"host1": 2, "host2": 2}, mpi=mpi) as program:
+    with two_hosts.mpirun(source, ranks={"host1": 2, "host2": 2}) as program:
         completed = program.finish().expect()
     assert completed.stdout == "done\n"
 

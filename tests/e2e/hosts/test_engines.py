@@ -11,8 +11,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.hosts]
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_engines_place_their_workers(mpi: str, two_hosts: Lab) -> None:
+def test_engines_place_their_workers(two_hosts: Lab) -> None:
     """The programs are those of `tests/ray_docs`, with two GPUs on each host."""
     source = f"""
 import os, sys
@@ -21,5 +20,5 @@ sys.argv[1:] = ["engines", "--hosts"]
 from tests.ray_docs.__main__ import main
 sys.exit(main())
 """
-    with two_hosts.mpirun(source, ranks={"host1": 2, "host2": 2}, mpi=mpi) as program:
+    with two_hosts.mpirun(source, ranks={"host1": 2, "host2": 2}) as program:
         assert "100.0 % as Ray" in program.finish(timeout=200).expect().stdout

@@ -84,17 +84,18 @@ def victim(program: Program, what: str, folder: Path) -> int:
     raise AssertionError(f"there is no {what} in {program.processes()}")
 
 
-def undisturbed(folder: Path) -> str:
-    """The answer of one run in one process tree, without a journal; it is not to wait for a strike."""
-    folder.mkdir()
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """That of one run in one process tree, without a journal; it is not to wait for a strike."""
+    folder = tmp_path_factory.mktemp("undisturbed")
     (folder / "driver0").touch()
     return run_program(APP, str(folder)).expect(0).stdout.splitlines()[-1]
 
 
-def check(done: Completed, folder: Path, tmp_path: Path) -> None:
+def check(done: Completed, folder: Path, answer: str) -> None:
     """The answer is right, and what the journal had was not made again."""
     assert done.returncode == 0, done.output()
-    assert done.stdout.splitlines()[-1] == undisturbed(tmp_path / "undisturbed")
+    assert done.stdout.splitlines()[-1] == answer
     assert "restart 1 of 3" in done.stderr
     ran = Counter((folder / "ran").read_text().splitlines())
     again = [name for name, times in ran.items() if times > 1 and name.startswith("multiply") and " 10" not in name]
@@ -105,18 +106,18 @@ def check(done: Completed, folder: Path, tmp_path: Path) -> None:
 @pytest.mark.dies("journal")
 @pytest.mark.parametrize("what", ["head", "launcher", "driver"])
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_a_process_of_the_job_is_killed(mpi: str, what: str, two_hosts: Lab, tmp_path: Path) -> None:
+def test_a_process_of_the_job_is_killed(mpi: str, what: str, two_hosts: Lab, answer: str) -> None:
     folder = two_hosts.place / f"{mpi}-{what}"
     with started(two_hosts, folder, mpi) as program:
         program.wait_for_line("half", timeout=60)
         os.kill(victim(program, what, folder), signal.SIGKILL)
         done = program.finish(timeout=120)
-    check(done, folder, tmp_path)
+    check(done, folder, answer)
 
 
 @pytest.mark.dies("journal")
 @pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
-def test_one_of_four_hosts_is_cut_off(mpi: str, four_hosts: Lab, tmp_path: Path) -> None:
+def test_one_of_four_hosts_is_cut_off(mpi: str, four_hosts: Lab, answer: str) -> None:
     """The others take its ranks. Open MPI refuses more ranks than the hosts have places."""
     folder = four_hosts.place / f"{mpi}-four"
     with started(four_hosts, folder, mpi) as program:
@@ -124,5 +125,5 @@ def test_one_of_four_hosts_is_cut_off(mpi: str, four_hosts: Lab, tmp_path: Path)
         with four_hosts.cut("host4"):
             wait_until(lambda: "answer" in program.stdout, 120, "the answer of those that are left")
         done = program.finish(timeout=60)
-    check(done, folder, tmp_path)
+    check(done, folder, answer)
     assert "restart 1 of 3 on host1:3,host2:3,host3:2" in done.stderr

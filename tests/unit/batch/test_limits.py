@@ -3,8 +3,6 @@
 import json
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -178,24 +176,6 @@ def test_a_pipe_is_awaited_with_a_line(
     reader.join()
     assert found == ["echo hi\n"]
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize(
-    "script",
-    [
-        '{} <(echo "echo hi")',
-        'echo "echo hi" | {} /dev/stdin',
-        'echo "echo hi" > jobs; {} /dev/stdin < jobs',
-        "{} <(true)",
-    ],
-)
-def test_pipes_of_a_shell(tmp_path: Path, script: str) -> None:
-    code = (
-        "import sys; from mpi_runtime.batch.file.parse import read_text; print(read_text(sys.argv[1], 'lines'), end='')"
-    )
-    command = script.format(f'{sys.executable} -c "{code}"')
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
-    assert (done.stdout, done.stderr) == ("echo hi\n" if "hi" in script else "", "")
 
 
 def test_rows_keep_the_ends_of_lines_in_their_values(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import contextlib
 import errno
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.history.batch_history import FOLDER, Planning, read_history
 from mpi_runtime.batch.history.journal import BatchJournal
 from mpi_runtime.batch.history.results import CommandResult
-from mpi_runtime.batch.run.program import run_program
 from mpi_runtime.cli.main import main
 from mpi_runtime.files import segments
 
@@ -162,26 +159,3 @@ def test_an_old_file_is_not_the_output_of_a_command_that_waits(
         Path("batch-jobs/a.out").write_text("new\n")
         assert main(["batch", "log", "jobs", "a"]) == 0
         assert capsysbinary.readouterr().out == b"new\n"
-
-
-def test_nobody_reads_the_rest_of_a_log(journal: Path) -> None:
-    """As with `batch log jobs b | head -1`."""
-    Path("batch-jobs/b.out").write_bytes(b"line\n" * 100_000)
-    reader, writer = os.pipe()
-    os.close(reader)
-    words = [sys.executable, "-m", "mpi_runtime", "batch", "log", "jobs", "b"]
-    try:
-        done = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
-    finally:
-        os.close(writer)
-    assert (done.returncode, done.stderr) == (141, "")
-
-
-def test_a_program_that_cannot_write_its_output_has_none(tmp_path: Path) -> None:
-    place = tmp_path / "a.out"
-    place.mkdir()
-    made = Command(text="true", name="a", stdout=str(place), stderr=str(place))
-    ending = run_program(made, dict(os.environ), (), True)
-    assert (ending.problem, ending.has_output) == (f"it could not be started: Is a directory ({place})", False)
-    place.rmdir()
-    assert run_program(made, dict(os.environ), (), True).has_output

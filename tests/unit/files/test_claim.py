@@ -3,9 +3,6 @@
 import errno
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -16,7 +13,6 @@ import pytest
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import claim
 from mpi_runtime.files.claim import Claim, InUseError, Step, taking
-from tests.helpers import wait_until
 
 FREE = b"free"
 
@@ -200,14 +196,6 @@ def test_two_jobs_at_once_are_refused_and_the_first_is_named(tmp_path: Path) -> 
     assert (tmp_path / "owner-2").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_journal_of_a_dead_process_is_free(tmp_path: Path) -> None:
-    code = f"from pathlib import Path; from mpi_runtime.files.claim import Claim; Claim(Path({str(tmp_path)!r}), 'x')"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert owners(tmp_path) == ["owner-1"]
-    assert claim.owner_of(tmp_path) == ""
-    Claim(tmp_path, "the next").release()
-
-
 def test_a_copy_of_a_journal_in_use_has_no_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its owner's process lives, but writes to the original: without this the copy was in use as long as that ran."""
     at_once(monkeypatch)
@@ -272,39 +260,6 @@ def test_an_owner_that_was_replaced_writes_nothing_over_its_successor(
     assert (tmp_path / "owner-2").read_bytes() == content
     second.beat()
     assert claim.owner_of(tmp_path) == "the second"
-
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from mpi_runtime.files.claim import Claim
-claim = Claim(Path(sys.argv[1]), "the stopped")
-print("has it", flush=True)
-while True:
-    claim.beat()
-    time.sleep(0.05)
-"""
-
-
-def test_a_stopped_owner_is_replaced_on_its_own_host_and_notices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_once(monkeypatch)
-    command = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
-        try:
-            assert first.stdout is not None
-            assert first.stdout.readline() == "has it\n"
-            with pytest.raises(JournalError, match="in use by the stopped"):
-                Claim(tmp_path, "the next")
-            first.send_signal(signal.SIGSTOP)
-            wait_until(lambda: claim.state_and_start(first.pid)[0] == "T")
-            second = Claim(tmp_path, "the next")
-            first.send_signal(signal.SIGCONT)
-            assert "the next has taken the journal over" in first.communicate(timeout=30)[1]
-            second.beat()
-        finally:
-            first.kill()
 
 
 def test_a_look_that_fails_or_is_late_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

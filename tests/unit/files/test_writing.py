@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,21 +23,6 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypat
         writing.replace_file(str(path), "new")
     assert caught.value.filename == str(path)
     assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["page.html"])
-
-
-def test_what_a_killed_process_has_left_is_found_by_nobody(tmp_path: Path) -> None:
-    """Those who look for names with a beginning do not see it, and the only writer of a name removes it."""
-    for is_only_writer in (False, True):
-        if not (child := os.fork()):
-            with writing.beside(tmp_path / "part-1", is_only_writer=is_only_writer) as place:
-                os.mkdir(place)
-                os.kill(os.getpid(), signal.SIGKILL)
-        assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    assert (len(os.listdir(tmp_path)), [*tmp_path.glob("part-*")]) == (2, [])
-    with writing.beside(tmp_path / "part-1", is_only_writer=True) as place:
-        Path(place).write_text("whole")
-    assert len(os.listdir(tmp_path)) == 2
-    assert (tmp_path / "part-1").read_text() == "whole"
 
 
 def test_a_name_is_given_once_and_nothing_is_left_of_a_block_that_fails(tmp_path: Path) -> None:

@@ -200,20 +200,6 @@ def test_es_learns_cartpole() -> None:
     assert evaluate(algorithm, episodes=5).mean >= 300
 
 
-def test_es_needs_no_torch() -> None:
-    import subprocess
-    import sys
-
-    program = (
-        "import sys\n"
-        "from mpi_runtime import rl\n"
-        "assert not {'torch', 'gymnasium'} & set(sys.modules), 'at the import'\n"
-        "rl.ES('CartPole-v1', noise_size=100_000, population=4).train()\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("cls", "env", "more"),
     [

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,6 @@ from mpi_runtime.show.node_sections import nodes
 from mpi_runtime.show.numbers import GAP, clock, clock_on, count, moment, seconds, short_ids, size, three
 from mpi_runtime.show.page import in_script, page
 from mpi_runtime.show.sections import calls, lines_of, made_by
-from tests.browser import needs_browser, shown
 from tests.helpers import ROOT
 
 
@@ -154,14 +152,6 @@ def test_cancelled_calls_are_counted_apart_from_those_that_failed() -> None:
     assert line.endswith(": 1 done, 1 failed, 2 cancelled, 5 µs each")
     plain = {one.get("id"): one for one in document(facts())["blocks"]}
     assert "cancelled" not in [one["t"] for one in plain["functions"]["columns"]], "most jobs have none"
-
-
-@needs_browser
-def test_bars_have_a_part_for_cancelled_calls(tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text(page(document(cancelled())))
-    text = shown(tmp_path / "page.html")
-    assert text.count('aria-label="100 % ended"') == 2, "in the table and on the card"
-    assert text.count('<i class="gone" style="width:50%"></i>') == 2
 
 
 def test_times_of_another_day_have_its_date() -> None:

@@ -8,13 +8,12 @@ futureverse/parallelly 127, the log of a job on a site's pages (Grid Engine), ll
 are as sites' manuals print them.
 """
 
-import time
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from mpi_runtime.slurm import end_of_time, nodelist, walltime
+from mpi_runtime.slurm import end_of_time, nodelist
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 
 BATCH = {
@@ -254,27 +253,3 @@ def test_grid_engine_without_a_parallel_environment() -> None:
     env = {"JOB_ID": "5", "SGE_O_HOST": "login", "HOSTNAME": "h1", "RESTARTED": "1", "SGE_TASK_ID": "undefined"}
     assert from_environment(env) == Allocation("sge", "5", ("h1",), (1,), (1,), restarts=1)
     assert from_environment({"JOB_ID": "5"}) == Allocation(), "a variable that anyone may have set"
-
-
-@pytest.mark.parametrize(
-    ("env", "tool", "answer"),
-    [
-        ({"PBS_JOBID": "1.head"}, "qstat", " Resource_List.walltime = 01:00:00\n resources_used.walltime = 00:20:00"),
-        ({"LSB_JOBID": "77", "LSB_MCPU_HOSTS": "a 1"}, "bjobs", "0:40 L"),
-    ],
-)  # fmt: skip
-def test_end_time_asks_the_commands(
-    env: dict[str, str], tool: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {**env, "PATH": f"{tmp_path}:/usr/bin:/bin"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert walltime.end_time() is None, "the command is not there"
-    (tmp_path / tool).write_text(f"#!/bin/sh\ncat <<'end'\n{answer}\nend\n")
-    (tmp_path / tool).chmod(0o755)
-    for ask in (walltime.end_time, walltime.end_time_at_start):
-        end_s = ask()
-        assert end_s is not None
-        assert abs(end_s - time.time() - 40 * 60) < 60
-    (tmp_path / tool).write_text(f"#!/bin/sh\necho '{tool}: cannot connect to server' >&2\nexit 255\n")
-    assert walltime.end_time() is None

@@ -3,12 +3,10 @@
 import gc
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,10 +39,9 @@ from mpi_runtime.scheduler.protocol.events import (
     TaskSpec,
     Unblocked,
 )
-from tests.helpers import ROOT, wait_until, wait_until_in_client
+from tests.helpers import wait_until, wait_until_in_client
 
 LIMIT_S = 10.0
-ANYWHERE = Path(__file__).with_name("cancels_anywhere.py")
 
 
 class Peer:
@@ -419,17 +416,6 @@ def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
     client.outbox.flush()
     assert [type(message) for message in peer.rest()] == [Unblocked]
     assert [found for _, found in threads] == [[[1]]] * 3
-
-
-@pytest.mark.timeout(300)
-def test_a_cancel_anywhere_leaves_nothing_behind() -> None:
-    """In a process of its own, which ends with this test. Among others, in a worker of xdist, it stood still twice in
-    many runs, in `gc.collect()` of Python 3.11.7; never alone, in thousands. The cause was not found. It traces each
-    line, and raises there. What `helpers.frames` avoids is another place where 3.11 stands still as it collects.
-    """
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", str(ANYWHERE)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -> None:
