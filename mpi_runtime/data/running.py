@@ -30,6 +30,9 @@ WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
 CANCELLED_S = 5.0
 """The most seconds to wait for tasks that were cancelled, if what they leave behind is to be removed."""
+RETRIES = 20
+"""A call whose process dies runs again this number of times: where processes die by chance that is enough, and a block
+that ends every process in which it is read ends the stream."""
 PAIR = 2
 """Items of a task that wait for the stream: a block, and its `Meta`."""
 _STREAMS: dict[str, object] = {"num_returns": "streaming", "_generator_backpressure_num_objects": PAIR}
@@ -163,7 +166,7 @@ class Running:
             case Open(stage, actor):
                 built = self._built[stage]
                 options = built.needs.options_of_calls | {"num_cpus": built.stage.cpus}
-                options |= {"max_restarts": -1, "max_task_retries": -1}
+                options |= {"max_restarts": -1, "max_task_retries": options.pop("max_retries", RETRIES)}
                 self._actors[stage, actor] = _actors_of_stages.options(**options).remote(self._chains[stage])
             case Close(stage, actor):
                 # Its blocks are in the store. A call that is cancelled may still run there.
@@ -178,7 +181,8 @@ class Running:
         else:
             built = self._built[task.stage]
             cpus = built.stage.cpus if self._has_cpus or built.needs.num_cpus is not None else 0
-            options = built.needs.options_of_calls | {"num_cpus": cpus, "name": built.stage.name} | _STREAMS
+            named = {"num_cpus": cpus, "name": built.stage.name}
+            options = {"max_retries": RETRIES} | built.needs.options_of_calls | named | _STREAMS
             generator = _task.options(**options).remote(self._chains[task.stage], header, *inputs)
         self._generators[id(task)] = task, generator
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import time
@@ -79,6 +80,85 @@ def test_three_ranks_whose_executors_are_killed(tmp_path: Path) -> None:
     assert "ranks [0, 1, 2]" in ended.stdout
     assert killed
     check(tmp_path)
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+import mpi_runtime
+from mpi_runtime import data
+
+folder = Path(sys.argv[1])
+
+def work(batch):
+    if len(list(folder.iterdir())) < 6:
+        (folder / str(os.getpid())).touch()
+        os._exit(3)
+    return batch
+
+class Work:
+    __call__ = staticmethod(work)
+
+with mpi_runtime.init(num_cpus=1):
+    data.DataContext.get_current().enable_progress_bars = False
+    print(data.range(4).map_batches(work).sum("id"), len(list(folder.iterdir())))
+    for path in folder.iterdir():
+        path.unlink()
+    try:
+        data.range(4).map_batches(Work, concurrency=1, max_retries=2).sum("id")
+    except mpi_runtime.exceptions.ActorUnavailableError:
+        print(len(list(folder.iterdir())))
+"""
+
+
+def test_a_block_on_which_processes_die(tmp_path: Path) -> None:
+    """Where processes die by chance a block has bad luck several times. `max_retries` is the most, also of a class."""
+    with start_program(DIES, str(tmp_path)) as program:
+        assert program.finish().expect().stdout == "6 6\n3\n"
+
+
+SHUFFLES = """
+import os, sys, time
+from pathlib import Path
+import mpi_runtime
+from mpi_runtime import data
+
+folder = Path(sys.argv[1])
+(folder / "pids").mkdir(exist_ok=True)
+
+def work(batch):
+    (folder / "pids" / str(os.getpid())).touch()
+    time.sleep(0.02)
+    return {"id": batch["id"] * 2}
+
+class Work:
+    def __call__(self, batch):
+        return work(batch)
+
+with mpi_runtime.init(num_cpus=2):
+    ds = data.range(600, override_num_blocks=60).map_batches(work, batch_size=10).map_batches(Work, concurrency=2)
+    ds = {"random_shuffle": lambda: ds.random_shuffle(seed=1), "sort": lambda: ds.sort("id")}[sys.argv[2]]()
+    ds.map_batches(work, batch_size=20).write_parquet(str(folder / "out"))
+"""
+
+
+@pytest.mark.parametrize("method", ["random_shuffle", "sort"])
+def test_executors_are_killed_by_chance_before_during_and_after_an_exchange(tmp_path: Path, method: str) -> None:
+    chance = random.Random(1)
+    kills = 0
+    with start_program(SHUFFLES, str(tmp_path), method) as program:
+        wait_until((tmp_path / "pids").exists, what="the program has begun")
+        while program.process.poll() is None and kills < 20:
+            time.sleep(chance.uniform(0.2, 0.8))
+            pids = sorted(int(path.name) for path in (tmp_path / "pids").iterdir())
+            if running := [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
+                os.kill(chance.choice(running), signal.SIGKILL)
+                kills += 1
+        program.finish().expect()
+    assert kills > 3
+    rows = [row for path in written(tmp_path) for row in parquet.read_table(path)["id"].to_pylist()]
+    assert sorted(rows) == list(range(0, 600 * 8, 8))
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".parquet"}
 
 
 FILLS = """
