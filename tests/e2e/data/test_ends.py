@@ -161,6 +161,35 @@ def test_executors_are_killed_by_chance_before_during_and_after_an_exchange(tmp_
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".parquet"}
 
 
+INTERRUPTED = """
+import os, signal, sys
+import mpi_runtime
+from mpi_runtime import data
+
+class Interrupts:
+    "Ctrl-C while pandas is being imported, which takes a second."
+
+    def find_spec(self, name, *others):
+        if name == "pandas.core.api":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+with mpi_runtime.init(num_cpus=2):
+    ds = data.range(300, override_num_blocks=60).map_batches(lambda batch: batch)
+    sys.meta_path.insert(0, Interrupts())
+    ds.write_parquet(sys.argv[1])
+    print("it was lost")
+"""
+
+
+def test_ctrl_c_at_the_first_block(tmp_path: Path) -> None:
+    """pyarrow imports pandas when it first converts something, and clears what the import raises."""
+    with start_program(INTERRUPTED, str(tmp_path)) as program:
+        ended = program.finish().expect(-signal.SIGINT)
+    assert not ended.stdout
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".parquet"}
+
+
 FILLS = """
 import sys
 import numpy
