@@ -35,7 +35,7 @@ class Work:
     def __call__(self, batch):
         return work(batch)
 
-with mpi_runtime.init(num_cpus=2):
+with mpi_runtime.init(num_cpus=2, journal=sys.argv[2] if sys.argv[2:] else None):
     ds = data.range(300, override_num_blocks=60).map_batches(work, max_retries=20).map_batches(Work, concurrency=2)
     ds.write_parquet(str(folder / "out"))
     print("ranks", mpi_runtime.nodes()[0]["ranks"])
@@ -54,13 +54,15 @@ def check(folder: Path) -> None:
     assert {path.suffix for path in (folder / "out").iterdir()} == {".parquet"}
 
 
-def test_a_driver_that_is_killed_and_started_again(tmp_path: Path) -> None:
-    with start_program(PROGRAM, str(tmp_path)) as first:
+@pytest.mark.parametrize("journal", [(), ("journal",)], ids=["plain", "journal"])
+def test_a_driver_that_is_killed_and_started_again(tmp_path: Path, journal: tuple[str, ...]) -> None:
+    words = (str(tmp_path), *(str(tmp_path / name) for name in journal))
+    with start_program(PROGRAM, *words) as first:
         wait_until(lambda: len(written(tmp_path)) >= 5, what="files were written")
         os.kill(first.pid, signal.SIGKILL)
         first.finish().expect(-signal.SIGKILL)
     assert 5 <= len(written(tmp_path)) < FILES
-    with start_program(PROGRAM, str(tmp_path)) as second:
+    with start_program(PROGRAM, *words) as second:
         second.finish().expect()
     check(tmp_path)
 
@@ -219,6 +221,33 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     yield mounted
     # A thread of pyarrow may have a file open for a moment, in this process.
     subprocess.run(["umount", "--lazy", mounted], check=True)
+
+
+SPILLS = """
+import sys
+import numpy
+import mpi_runtime
+from mpi_runtime import data
+
+def widened(batch):
+    return {"id": batch["id"], "x": numpy.zeros((len(batch["id"]), 1_000_000), numpy.uint8)}
+
+with mpi_runtime.init(num_cpus=2, object_store_memory=40_000_000, object_spilling_directory=sys.argv[1]):
+    ds = data.range(100, override_num_blocks=20).map_batches(widened).random_shuffle(seed=1)
+    print(ds.map_batches(lambda batch: {"id": batch["id"]}).sum("id"))
+"""
+
+
+def test_a_disk_that_is_full_of_what_is_to_be_shuffled(disk: Path) -> None:
+    """The error names the disk and what to do, and the disk is empty again."""
+    with start_program(SPILLS, str(disk)) as program:
+        ended = program.finish()
+    assert ended.returncode == 1
+    assert not ended.stdout
+    assert "ObjectStoreFullError" in ended.stderr
+    assert "start with a larger object store" in ended.stderr
+    assert f"Nothing can be written to disk: {disk}" in ended.stderr
+    assert not [*disk.iterdir()]
 
 
 def test_a_disk_that_is_full(disk: Path) -> None:
