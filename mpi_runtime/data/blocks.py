@@ -21,6 +21,7 @@ DATA = "data"
 """The column of arrays that have no name."""
 FORMATS = ("default", "numpy", "pandas", "pyarrow", None)
 """Forms of batches. "default" and None are "numpy"."""
+NO_COLUMNS = "rows need a column: without one nothing of them could be passed on. Keep one, or make one"
 Row = dict[str, object]
 
 
@@ -32,8 +33,8 @@ def of_rows(rows: Sequence[Mapping[str, object]]) -> pyarrow.Table:
     """Make a block of rows. A row lacks a column: its value is None."""
     names = {name: None for row in rows for name in row}
     columns = _columns()
-    if not names:
-        return pa.table({})
+    if rows and not names:
+        raise ValueError(NO_COLUMNS)
     return pa.table({name: columns.of_values([row.get(name) for row in rows]) for name in names})
 
 
@@ -103,6 +104,7 @@ def _plain(series: pandas.Series) -> list[object]:
 
 def to_rows(block: pyarrow.Table) -> Iterator[Row]:
     """Yield the rows of a block."""
+    check_columns(block)
     names = block.column_names
     values = [_columns().to_values(column) for column in block.columns]
     for row in zip(*values, strict=True):
@@ -119,6 +121,7 @@ def to_batch(block: pyarrow.Table, form: str | None, zero_copy: bool = False) ->
     """Make a batch of a block. With `zero_copy` its arrays may be read-only."""
     if form == "pyarrow":
         return block
+    check_columns(block)
     columns = _columns()
     if form == "pandas":
         if not any(isinstance(column.type, pa.BaseExtensionType) for column in block.columns):
@@ -132,6 +135,12 @@ def to_batch(block: pyarrow.Table, form: str | None, zero_copy: bool = False) ->
     if zero_copy:
         return arrays
     return {name: array if array.flags.writeable else array.copy() for name, array in arrays.items()}
+
+
+def check_columns(block: pyarrow.Table) -> None:
+    """Refuse rows without columns, by ValueError: neither a dictionary nor a pickle would keep their number."""
+    if block.num_rows and not block.num_columns:
+        raise ValueError(NO_COLUMNS)
 
 
 def check_format(form: str | None) -> None:

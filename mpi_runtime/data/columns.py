@@ -9,6 +9,7 @@ Arrays of one shape and a usual type are Arrow's own `fixed_shape_tensor`, which
 from __future__ import annotations
 
 import contextlib
+import importlib
 import pickle
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,6 +25,10 @@ else:
     from mpi_runtime.errors import optional
 
     pa = optional.load("mpi_runtime.data", "pyarrow")
+
+with contextlib.suppress(ImportError):
+    # pyarrow would import it at the first conversion, and clear what the import raises: Ctrl-C would be lost.
+    importlib.import_module("pandas")
 
 
 class TensorType(pa.ExtensionType):  # type: ignore[misc]

@@ -15,6 +15,7 @@ from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, 
 from mpi_runtime.data.steps import BlockError, Chain, Header, Meta, run
 from mpi_runtime.data.stream import Stream
 from mpi_runtime.show import log
+from mpi_runtime.util.state import list_actors
 from mpi_runtime.util.streams import together
 
 if TYPE_CHECKING:
@@ -28,8 +29,13 @@ BLOCKS_OF_CPU = 16
 """The budget has room for this number of blocks of each CPU: what tasks need beside it is small then."""
 WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
+STUCK_S = 1.0
+"""If nothing was made for these seconds, something may wait for a resource that others of the stream keep."""
 CANCELLED_S = 5.0
 """The most seconds to wait for tasks that were cancelled, if what they leave behind is to be removed."""
+RETRIES = 20
+"""A call whose process dies runs again this number of times: where processes die by chance that is enough, and a block
+that ends every process in which it is read ends the stream."""
 PAIR = 2
 """Items of a task that wait for the stream: a block, and its `Meta`."""
 _STREAMS: dict[str, object] = {"num_returns": "streaming", "_generator_backpressure_num_objects": PAIR}
@@ -82,9 +88,12 @@ class Running:
         self.stats = Stats(self.stream, time.monotonic())
         if note is not None:
             note(self.stats)
-        # If others keep all CPUs, such as the actors of this stream or the workers of a training, tasks ask for none.
+        # If others keep all CPUs, such as the workers of a training, or actors of this stream, the rest asks for none.
         of_actors = sum(one.stage.cpus * one.stage.pool[0] for one in building.built if one.stage.pool)
-        self._has_cpus = mpi_runtime.available_resources().get("CPU", 0.0) - of_actors >= 1
+        self._cpus = cpus
+        free = mpi_runtime.available_resources().get("CPU", 0.0) - of_actors
+        self._have_actors_cpus, self._has_cpus = free >= 0, free >= 1
+        self._looks_s = time.monotonic() + STUCK_S
         self._generators: dict[int, tuple[Task, ObjectRefGenerator[object]]] = {}
         self._actors: dict[tuple[int, int], ActorHandle] = {}
         self._cancelled: list[ObjectRef[object]] = []
@@ -162,8 +171,9 @@ class Running:
                     self._generators.pop(id(task))[1].close()
             case Open(stage, actor):
                 built = self._built[stage]
-                options = built.needs.options_of_calls | {"num_cpus": built.stage.cpus}
-                options |= {"max_restarts": -1, "max_task_retries": -1}
+                cpus = built.stage.cpus if self._have_actors_cpus or built.needs.num_cpus is not None else 0
+                options = built.needs.options_of_calls | {"num_cpus": cpus}
+                options |= {"max_restarts": -1, "max_task_retries": options.pop("max_retries", RETRIES)}
                 self._actors[stage, actor] = _actors_of_stages.options(**options).remote(self._chains[stage])
             case Close(stage, actor):
                 # Its blocks are in the store. A call that is cancelled may still run there.
@@ -178,14 +188,33 @@ class Running:
         else:
             built = self._built[task.stage]
             cpus = built.stage.cpus if self._has_cpus or built.needs.num_cpus is not None else 0
-            options = built.needs.options_of_calls | {"num_cpus": cpus, "name": built.stage.name} | _STREAMS
+            named = {"num_cpus": cpus, "name": built.stage.name}
+            options = {"max_retries": RETRIES} | built.needs.options_of_calls | named | _STREAMS
             generator = _task.options(**options).remote(self._chains[task.stage], header, *inputs)
         self._generators[id(task)] = task, generator
 
     def _wait(self) -> None:
         making = [generator for task, generator in self._generators.values() if not task.is_paused]
-        if making:
-            mpi_runtime.wait(making, timeout=WAIT_S)
+        if making and mpi_runtime.wait(making, timeout=WAIT_S)[0]:
+            self._looks_s = time.monotonic() + STUCK_S
+        elif time.monotonic() >= self._looks_s:
+            self._looks_s = time.monotonic() + STUCK_S
+            self._unstick()
+
+    def _unstick(self) -> None:
+        """Nothing was made for a while: see whether something waits for what others of this stream keep."""
+        if busy := self.stream.beside_idle():
+            waiting = {entry["actor_id"] for entry in list_actors([("state", "!=", "ALIVE")])}
+            for stage in {stage for stage, actor in busy if self._actors[stage, actor]._actor_id.hex() in waiting}:
+                self.stream.make_way(stage)
+        if not self._has_cpus or mpi_runtime.cluster_resources().get("CPU", 0.0) >= self._cpus:
+            return
+        self._has_cpus = False  # a node was lost, and actors may have all CPUs that are left
+        for task, generator in list(self._generators.values()):
+            if task.actor < 0 and not task.made and not task.is_paused:
+                generator.close()
+                self._cancelled.append(generator.completed())
+                self._start(task)
 
     def _look(self) -> None:
         """See what tasks have made."""

@@ -161,6 +161,7 @@ def _of_tables(tables: list[pyarrow.Table], name: str) -> Dataset:
     stored = []
     rows = 0
     for i, table in enumerate(map(blocks.compact, tables)):
+        blocks.check_columns(table)
         origin = f"{name}, rows {rows} to {rows + table.num_rows - 1}"
         stored.append(Block(mpi_runtime.put(table), table.num_rows, table.nbytes, origin, SOURCE, (i,)))
         rows += table.num_rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -130,6 +129,9 @@ def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[obje
             tables = _apply(step, tables, where, chain.block_bytes)
         is_exact = bool(chain.steps) and chain.steps[-1].is_exact
         for block, is_last in map(_not_last, tables) if is_exact else _shaped(tables, chain.block_bytes):
+            where.step = where.step or (chain.steps[-1].name if chain.steps else "")
+            blocks.check_columns(block)
+            where.step = ""
             own = blocks.compact(block)
             rows, size = own.num_rows, max(1, own.nbytes)
             del block  # while the task rests it keeps no block, and no memory that Arrow would use again
@@ -182,6 +184,7 @@ def _written(step: Step, tables: Tables, where: Where, block_bytes: int) -> Tabl
     for number, (table, _) in enumerate(_shaped(tables, block_bytes)):
         where.step = step.name
         if table.num_rows:
+            blocks.check_columns(table)
             yield step.function(table, (*where.key, number))
         where.step = ""
 
@@ -194,7 +197,11 @@ def _batches(step: Step, tables: Tables, where: Where) -> Tables:
         made = [step.function(blocks.to_batch(table, step.batch_format, step.zero_copy), *step.args, **step.kwargs)]
         del table  # as all names here, while others work with what was made
         if isinstance(made[0], Iterator):
-            yield from map(partial(blocks.of_batch, maker=step.name), made.pop())  # type: ignore[call-overload]
+            for batch in made.pop():  # type: ignore[attr-defined]
+                made.append(blocks.of_batch(batch, step.name))
+                del batch
+                yield made.pop()
+                where.step, where.rows = step.name, f"rows {begin} to {end - 1}"  # others have worked with it
         else:
             yield blocks.of_batch(made.pop(), step.name)
         begin = end
@@ -223,7 +230,7 @@ def _kept(step: Step, table: pyarrow.Table, begin: int, where: Where) -> list[bo
 
 def _new_rows(step: Step, table: pyarrow.Table, begin: int, where: Where) -> Iterator[Mapping[str, object]]:
     for number, row in enumerate(blocks.to_rows(table), begin):
-        where.rows = f"row {number}"
+        where.step, where.rows = step.name, f"row {number}"  # others have worked with the rows before
         made = step.function(row, *step.args, **step.kwargs)
         for one in made if step.kind == FLAT else (made,):  # type: ignore[attr-defined]
             if not isinstance(one, Mapping):

@@ -10,7 +10,7 @@ from mpi_runtime.data import blocks
 from mpi_runtime.data.iterating import value_of
 from mpi_runtime.data.plan import Divided, Exchanged, Joined, Limited, Mapped, Operator, Source
 from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import stored
+from mpi_runtime.data.running import RETRIES, stored
 from mpi_runtime.data.steps import ROWS, Piece, Where
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def table_of(parts: list[Part]) -> pyarrow.Table:
     return blocks.joined([value_of(ref).slice(start, rows) for ref, start, rows in parts])
 
 
-@mpi_runtime.remote
+@mpi_runtime.remote(max_retries=RETRIES)
 def _join(parts: list[Part]) -> object:
     return blocks.compact(table_of(parts))
 

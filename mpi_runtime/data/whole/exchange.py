@@ -21,7 +21,7 @@ from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.iterating import value_of
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import stored
+from mpi_runtime.data.running import RETRIES, stored
 from mpi_runtime.data.steps import BlockValueError, Piece, Where
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Gathered(Piece):
         yield table
 
 
-@mpi_runtime.remote
+@mpi_runtime.remote(max_retries=RETRIES)
 def _cut(table: pyarrow.Table, number: int, count: int, places: Places) -> object:
     found = places(table, number)
     order = numpy.argsort(found, kind="stable")

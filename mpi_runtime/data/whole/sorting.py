@@ -12,7 +12,7 @@ from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import stored
+from mpi_runtime.data.running import RETRIES, stored
 from mpi_runtime.data.whole.exchange import check_columns, count_of, exchange
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def sort_rows(table: pyarrow.Table, keys: Keys) -> pyarrow.Table:
     return table.take(order(table, keys))
 
 
-@mpi_runtime.remote
+@mpi_runtime.remote(max_retries=RETRIES)
 def _sample(table: pyarrow.Table, keys: Keys, count: int) -> object:
     names = [name for name, _ in keys]
     check_columns(table, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import time
@@ -34,7 +35,7 @@ class Work:
     def __call__(self, batch):
         return work(batch)
 
-with mpi_runtime.init(num_cpus=2):
+with mpi_runtime.init(num_cpus=2, journal=sys.argv[2] if sys.argv[2:] else None):
     ds = data.range(300, override_num_blocks=60).map_batches(work, max_retries=20).map_batches(Work, concurrency=2)
     ds.write_parquet(str(folder / "out"))
     print("ranks", mpi_runtime.nodes()[0]["ranks"])
@@ -53,13 +54,15 @@ def check(folder: Path) -> None:
     assert {path.suffix for path in (folder / "out").iterdir()} == {".parquet"}
 
 
-def test_a_driver_that_is_killed_and_started_again(tmp_path: Path) -> None:
-    with start_program(PROGRAM, str(tmp_path)) as first:
+@pytest.mark.parametrize("journal", [(), ("journal",)], ids=["plain", "journal"])
+def test_a_driver_that_is_killed_and_started_again(tmp_path: Path, journal: tuple[str, ...]) -> None:
+    words = (str(tmp_path), *(str(tmp_path / name) for name in journal))
+    with start_program(PROGRAM, *words) as first:
         wait_until(lambda: len(written(tmp_path)) >= 5, what="files were written")
         os.kill(first.pid, signal.SIGKILL)
         first.finish().expect(-signal.SIGKILL)
     assert 5 <= len(written(tmp_path)) < FILES
-    with start_program(PROGRAM, str(tmp_path)) as second:
+    with start_program(PROGRAM, *words) as second:
         second.finish().expect()
     check(tmp_path)
 
@@ -79,6 +82,114 @@ def test_three_ranks_whose_executors_are_killed(tmp_path: Path) -> None:
     assert "ranks [0, 1, 2]" in ended.stdout
     assert killed
     check(tmp_path)
+
+
+DIES = """
+import os, sys
+from pathlib import Path
+import mpi_runtime
+from mpi_runtime import data
+
+folder = Path(sys.argv[1])
+
+def work(batch):
+    if len(list(folder.iterdir())) < 6:
+        (folder / str(os.getpid())).touch()
+        os._exit(3)
+    return batch
+
+class Work:
+    __call__ = staticmethod(work)
+
+with mpi_runtime.init(num_cpus=1):
+    data.DataContext.get_current().enable_progress_bars = False
+    print(data.range(4).map_batches(work).sum("id"), len(list(folder.iterdir())))
+    for path in folder.iterdir():
+        path.unlink()
+    try:
+        data.range(4).map_batches(Work, concurrency=1, max_retries=2).sum("id")
+    except mpi_runtime.exceptions.ActorUnavailableError:
+        print(len(list(folder.iterdir())))
+"""
+
+
+def test_a_block_on_which_processes_die(tmp_path: Path) -> None:
+    """Where processes die by chance a block has bad luck several times. `max_retries` is the most, also of a class."""
+    with start_program(DIES, str(tmp_path)) as program:
+        assert program.finish().expect().stdout == "6 6\n3\n"
+
+
+SHUFFLES = """
+import os, sys, time
+from pathlib import Path
+import mpi_runtime
+from mpi_runtime import data
+
+folder = Path(sys.argv[1])
+(folder / "pids").mkdir(exist_ok=True)
+
+def work(batch):
+    (folder / "pids" / str(os.getpid())).touch()
+    time.sleep(0.02)
+    return {"id": batch["id"] * 2}
+
+class Work:
+    def __call__(self, batch):
+        return work(batch)
+
+with mpi_runtime.init(num_cpus=2):
+    ds = data.range(600, override_num_blocks=60).map_batches(work, batch_size=10).map_batches(Work, concurrency=2)
+    ds = {"random_shuffle": lambda: ds.random_shuffle(seed=1), "sort": lambda: ds.sort("id")}[sys.argv[2]]()
+    ds.map_batches(work, batch_size=20).write_parquet(str(folder / "out"))
+"""
+
+
+@pytest.mark.parametrize("method", ["random_shuffle", "sort"])
+def test_executors_are_killed_by_chance_before_during_and_after_an_exchange(tmp_path: Path, method: str) -> None:
+    chance = random.Random(1)
+    kills = 0
+    with start_program(SHUFFLES, str(tmp_path), method) as program:
+        wait_until((tmp_path / "pids").exists, what="the program has begun")
+        while program.process.poll() is None and kills < 20:
+            time.sleep(chance.uniform(0.2, 0.8))
+            pids = sorted(int(path.name) for path in (tmp_path / "pids").iterdir())
+            if running := [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
+                os.kill(chance.choice(running), signal.SIGKILL)
+                kills += 1
+        program.finish().expect()
+    assert kills > 3
+    rows = [row for path in written(tmp_path) for row in parquet.read_table(path)["id"].to_pylist()]
+    assert sorted(rows) == list(range(0, 600 * 8, 8))
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".parquet"}
+
+
+INTERRUPTED = """
+import os, signal, sys
+import mpi_runtime
+from mpi_runtime import data
+
+class Interrupts:
+    "Ctrl-C while pandas is being imported, which takes a second."
+
+    def find_spec(self, name, *others):
+        if name == "pandas.core.api":
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+with mpi_runtime.init(num_cpus=2):
+    ds = data.range(300, override_num_blocks=60).map_batches(lambda batch: batch)
+    sys.meta_path.insert(0, Interrupts())
+    ds.write_parquet(sys.argv[1])
+    print("it was lost")
+"""
+
+
+def test_ctrl_c_at_the_first_block(tmp_path: Path) -> None:
+    """pyarrow imports pandas when it first converts something, and clears what the import raises."""
+    with start_program(INTERRUPTED, str(tmp_path)) as program:
+        ended = program.finish().expect(-signal.SIGINT)
+    assert not ended.stdout
+    assert {path.suffix for path in tmp_path.iterdir()} <= {".parquet"}
 
 
 FILLS = """
@@ -110,6 +221,33 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     yield mounted
     # A thread of pyarrow may have a file open for a moment, in this process.
     subprocess.run(["umount", "--lazy", mounted], check=True)
+
+
+SPILLS = """
+import sys
+import numpy
+import mpi_runtime
+from mpi_runtime import data
+
+def widened(batch):
+    return {"id": batch["id"], "x": numpy.zeros((len(batch["id"]), 1_000_000), numpy.uint8)}
+
+with mpi_runtime.init(num_cpus=2, object_store_memory=40_000_000, object_spilling_directory=sys.argv[1]):
+    ds = data.range(100, override_num_blocks=20).map_batches(widened).random_shuffle(seed=1)
+    print(ds.map_batches(lambda batch: {"id": batch["id"]}).sum("id"))
+"""
+
+
+def test_a_disk_that_is_full_of_what_is_to_be_shuffled(disk: Path) -> None:
+    """The error names the disk and what to do, and the disk is empty again."""
+    with start_program(SPILLS, str(disk)) as program:
+        ended = program.finish()
+    assert ended.returncode == 1
+    assert not ended.stdout
+    assert "ObjectStoreFullError" in ended.stderr
+    assert "start with a larger object store" in ended.stderr
+    assert f"Nothing can be written to disk: {disk}" in ended.stderr
+    assert not [*disk.iterdir()]
 
 
 def test_a_disk_that_is_full(disk: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -290,3 +291,39 @@ def test_blocks_that_fail_are_left_out_if_they_may() -> None:
             data.range(20, override_num_blocks=4).map(lambda row: 1 // 0).take_all()  # type: ignore[arg-type, return-value]
     finally:
         context.max_errored_blocks = 0
+
+
+def test_rows_without_columns_are_counted_or_refused() -> None:
+    """Nothing would keep their number on the way to another process: no row is lost in silence."""
+    bare = data.range(10).select_columns([])
+    assert bare.count() == 10
+    assert data.range(10).filter(expr="id > 2").drop_columns(["id"]).count() == 7
+    refusals: list[Callable[[], object]] = [
+        bare.take_all,
+        bare.materialize,
+        bare.zip(data.range(10)).take_all,
+        data.range(10).zip(bare).take_all,
+        bare.add_column("x", lambda batch: 1).take_all,
+        bare.map(lambda row: {"x": 1}).take_all,
+        bare.map_batches(lambda batch: {"x": [1]}).take_all,
+        data.range(10).map(lambda row: {}).take_all,
+        data.range(10).flat_map(lambda row: [{}, {}]).count,
+        data.range(10).map_batches(lambda table: table.select([]), batch_format="pyarrow").take_all,
+    ]
+    for refused in refusals:
+        with pytest.raises(data.BlockValueError, match="rows need a column"):
+            refused()
+    with pytest.raises(ValueError, match="rows need a column"):
+        data.from_items([{}, {}])
+    with pytest.raises(ValueError, match="rows need a column"):
+        data.from_arrow(pyarrow.table({"a": [1]}).select([]))
+    assert data.range(10).map_batches(lambda batch: {}).count() == 0  # a batch of no rows
+    assert data.from_items([]).count() == 0
+
+
+def test_files_of_rows_without_columns(tmp_path: Path) -> None:
+    data.range(10).write_parquet(str(tmp_path / "all"))
+    assert data.read_parquet(str(tmp_path / "all"), columns=[]).count() == 10
+    with pytest.raises(data.BlockValueError, match="rows need a column"):
+        data.range(10).select_columns([]).write_parquet(str(tmp_path / "none"))
+    assert not list((tmp_path / "none").iterdir())

@@ -251,3 +251,36 @@ def test_batches_of_sorted_rows_are_in_order(order: str) -> None:
     found = [batch["id"].to_pylist() for batch in batches]  # type: ignore[index]
     assert len(found) > 1
     assert [one for batch in found for one in batch] == list(range(400))
+
+
+class Slow:
+    """Works long enough for another actor to be wanted."""
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.02)
+        return batch
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("ordered", [False, True])
+def test_more_actors_than_cpus(ordered: bool) -> None:
+    """A call waits for no actor that has to wait for the end of the stream."""
+    ds = data.range(60, override_num_blocks=30).map_batches(Slow, concurrency=3).map_batches(Slow, concurrency=2)
+    ds.context.execution_options.preserve_order = ordered
+    assert ds.count() == 60
+    of_own = data.range(60, override_num_blocks=30).map_batches(Slow, concurrency=3, num_cpus=1)
+    of_own.context.execution_options.preserve_order = ordered
+    assert len(of_own.to_pandas()) == 60
+
+
+@pytest.mark.timeout(60)
+def test_actors_beside_others_that_have_all_cpus() -> None:
+    @mpi_runtime.remote(num_cpus=2)
+    class Keeper:
+        def here(self) -> None:
+            pass
+
+    keeper = Keeper.remote()
+    mpi_runtime.get(keeper.here.remote())
+    assert data.range(60, override_num_blocks=30).map_batches(Slow, concurrency=2).sum("id") == 1770
+    mpi_runtime.kill(keeper)

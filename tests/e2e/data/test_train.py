@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -176,3 +177,49 @@ def test_a_training_in_the_process_of_the_program_has_all_rows(tmp_path: Path) -
     ).fit()
     assert counts == [30]
     assert result.error is None
+
+
+def test_workers_and_trials_whose_processes_are_killed(tmp_path: Path) -> None:
+    """The attempt after it has all rows, once."""
+
+    def loop(config: dict[str, Any]) -> None:
+        rank = train.get_context().get_world_rank()
+        ids = []
+        for row in train.get_dataset_shard("train").iter_rows():
+            ids.append(row["id"])
+            if rank == 1 and len(ids) == 25 and not (tmp_path / "killed").exists():
+                (tmp_path / "killed").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        (tmp_path / f"rank{rank}").write_text(" ".join(map(str, ids)))
+        train.report({"rows": len(ids)})
+
+    result = train.DataParallelTrainer(
+        loop,
+        train_loop_config={},
+        datasets={"train": data.range(100, override_num_blocks=20)},
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(
+            storage_path=str(tmp_path / "runs"), failure_config=train.FailureConfig(max_failures=1)
+        ),
+    ).fit()
+    assert (tmp_path / "killed").exists()
+    assert result.metrics is not None
+    assert result.metrics["rows"] == 50
+    assert sorted(int(n) for rank in range(2) for n in (tmp_path / f"rank{rank}").read_text().split()) == [*range(100)]
+
+    def trial(config: dict[str, Any]) -> None:
+        total = config["rows"].map(lambda row: {"id": row["id"] * config["times"]}).sum("id")
+        mark = tmp_path / f"trial{config['times']}"
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        tune.report({"total": total})
+
+    results = tune.Tuner(
+        trial,
+        param_space={"times": tune.grid_search([1, 2]), "rows": data.range(100)},
+        run_config=tune.RunConfig(
+            storage_path=str(tmp_path / "trials"), failure_config=tune.FailureConfig(max_failures=1)
+        ),
+    ).fit()
+    assert sorted(result.metrics["total"] for result in results if result.metrics) == [4950, 9900]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 
 import numpy
 import pytest
 
 pyarrow = pytest.importorskip("pyarrow")
-from mpi_runtime.data.steps import BATCHES, TABLES, Chain, Header, Meta, Step, run  # noqa: E402
+from mpi_runtime.data.steps import BATCHES, ROWS, TABLES, BlockError, Chain, Header, Meta, Step, run  # noqa: E402
 
 
 def test_a_task_that_rests_keeps_no_block() -> None:
@@ -67,3 +68,26 @@ def test_the_last_block_is_forgotten_too() -> None:
     assert isinstance(meta, Meta)
     assert meta.is_last
     assert made[0]() is None
+
+
+def test_a_failure_between_two_batches_names_its_step() -> None:
+    """Another step has worked with what was made before."""
+
+    def late(row: dict[str, int]) -> object:
+        return {"x": 1 // (1500 - row["x"])}
+
+    def halves(batch: dict[str, numpy.ndarray]) -> Iterator[object]:
+        yield batch
+        raise KeyError("half")
+
+    def same(row: object) -> object:
+        return row
+
+    after = Step(ROWS, "same", same)
+    inputs = [pyarrow.table({"x": list(range(3000))})]
+    for step, message in (
+        (Step(ROWS, "late", late), "late has failed at row 1500 of here: ZeroDivisionError"),
+        (Step(BATCHES, "halves", halves), "halves has failed at rows 0 to 2999 of here: KeyError"),
+    ):
+        with pytest.raises(BlockError, match=message):
+            list(run(Chain((step, after), 1 << 20), Header(("here",), (0,)), inputs))
