@@ -22,9 +22,13 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.cloudpickle": ("mpi_runtime.cloudpickle",),
     "ray.cross_language": (),
     **dict.fromkeys(
-        ("ray.dag", "ray.dag.dag_node", "ray.dag.input_node", "ray.dag.output_node"),
+        (
+            *("ray.dag", "ray.dag.dag_node", "ray.dag.input_node", "ray.dag.output_node"),
+            *("ray.dag.class_node", "ray.dag.constants", "ray.dag.function_node"),
+        ),
         ("mpi_runtime.as_ray.dag_nodes", "mpi_runtime.as_ray.dag"),
     ),
+    "ray.dag.py_obj_scanner": ("mpi_runtime.as_ray.object_scanner",),
     "ray.data": ("mpi_runtime.as_ray.data_context", "mpi_runtime.data"),
     "ray.data.aggregate": ("mpi_runtime.data.aggregate",),
     "ray.data.block": ("mpi_runtime.data.accessor",),
