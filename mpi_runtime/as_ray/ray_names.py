@@ -41,7 +41,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.data.exceptions": ("mpi_runtime.exceptions",),
     "ray.exceptions": ("mpi_runtime.exceptions",),
     "ray.experimental": ("mpi_runtime.util.locations",),
-    **dict.fromkeys(("ray.experimental.state", "ray.experimental.state.api"), ("mpi_runtime.as_ray.state",)),
+    **dict.fromkeys(
+        ("ray.experimental.state", "ray.experimental.state.api"),
+        ("mpi_runtime.as_ray.old_state", "mpi_runtime.as_ray.state"),
+    ),
     "ray.experimental.tqdm_ray": ("mpi_runtime.util.tqdm",),
     "ray.internal": ("mpi_runtime.as_ray.renamed",),
     "ray.job_config": ("mpi_runtime.as_ray.logging_config",),
