@@ -213,6 +213,11 @@ class ResultGrid(Sequence[Result]):
         return os.fspath(self._directory)
 
     @property
+    def filesystem(self) -> Any:
+        """The file system of its paths as an object of pyarrow: the local one."""
+        return load("a file system", "pyarrow.fs", "pyarrow").LocalFileSystem()
+
+    @property
     def metric(self) -> str | None:
         """The metric by which trials were compared."""
         return self._study.metric
@@ -324,7 +329,10 @@ class ResultGrid(Sequence[Result]):
 
         Raises:
             ImportError: pandas is not installed.
+            ValueError: a mode without a metric.
         """
+        if filter_mode and not filter_metric:
+            raise ValueError("get_dataframe() needs a metric with a mode")
         rows = []
         for result in self:
             report = result.metrics
