@@ -80,7 +80,7 @@ class Node:
         """Return a name that no other node of this process has, but its copies by `apply_recursive`."""
         return f"{self._number:032x}"
 
-    def apply_recursive(self, fn: Callable[[Any], Any] | _Once) -> Any:
+    def apply_recursive(self, fn: Callable[[Node], object] | _Once) -> object:
         """Call a function for each node of the graph, once, what it needs first, and return its value for this one.
 
         It gets a copy of the node, with what it has returned for other nodes in their places.
@@ -100,14 +100,12 @@ class Node:
         """Return the nodes in its arguments, each once."""
         return list(dict.fromkeys(_nodes_in([*self._args, self._kwargs, self.get_other_args_to_resolve()])))
 
-    def _apply_and_replace_all_child_nodes(self, fn: Callable[[Node], Any]) -> Node:
+    def _apply_and_replace_all_child_nodes(self, fn: Callable[[Node], object]) -> Node:
         """Return a copy with what a function returns for each node in its arguments."""
         made = {one: fn(one) for one in self._get_all_child_nodes()}
         copy: Node = object.__new__(type(self))
-        vars(copy).update(vars(self))
-        copy._args = tuple(_replaced(one, made) for one in self._args)
-        copy._kwargs = {name: _replaced(one, made) for name, one in self._kwargs.items()}
-        copy._actor, copy._before = _replaced(self._actor, made), _replaced(self._before, made)
+        changed = {name: _replaced(vars(self)[name], made) for name in ("_args", "_kwargs", "_actor", "_before")}
+        vars(copy).update(vars(self), **changed)
         return copy
 
     def __reduce__(self) -> NoReturn:
@@ -128,12 +126,14 @@ class _Once:
         """What it has returned for a node, by the `id` of the node."""
 
 
-def _replaced(value: Any, made: Mapping[Node, object]) -> Any:
+def _replaced(value: object, made: Mapping[Node, object]) -> object:
     """A value with others in place of its nodes, also inside lists, tuples and dictionaries."""
     if isinstance(value, Node):
         return made[value]
-    if type(value) in (list, tuple):
-        return type(value)([_replaced(one, made) for one in value])
+    if type(value) is list:
+        return [_replaced(one, made) for one in value]
+    if type(value) is tuple:
+        return tuple(_replaced(one, made) for one in value)
     return {key: _replaced(one, made) for key, one in value.items()} if type(value) is dict else value
 
 

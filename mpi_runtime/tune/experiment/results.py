@@ -213,7 +213,7 @@ class ResultGrid(Sequence[Result]):
         return os.fspath(self._directory)
 
     @property
-    def filesystem(self) -> Any:
+    def filesystem(self) -> object:
         """The file system of its paths as an object of pyarrow: the local one."""
         return load("a file system", "pyarrow.fs", "pyarrow").LocalFileSystem()
 
