@@ -25,7 +25,12 @@ class ClassNode(ActorNode):
     ) -> None:
         methods = {name for name in dir(cls) if callable(getattr(cls, name))}
         super().__init__(
-            mpi_runtime.remote(cls).options(**cls_options).remote, cls_args, cls_kwargs, methods, cls_options
+            mpi_runtime.remote(cls).options(**cls_options).remote,
+            cls_args,
+            cls_kwargs,
+            methods,
+            cls_options,
+            cls.__name__,
         )
 
 

@@ -6,11 +6,13 @@ complete. Summaries have the form of Ray's, in which all nodes are under "cluste
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
+from mpi_runtime import ObjectRef
 from mpi_runtime.scheduler.protocol.limits import ENDED_MAX
 from mpi_runtime.show.tables import Table
 from mpi_runtime.util import state
@@ -65,11 +67,20 @@ def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
     return _called(listing, entries)
 
 
-def _finding(find: Callable[[str], T]) -> Callable[..., T]:
-    def finding(id: str, address: str | None = None, timeout: float | None = None, _explain: bool = False) -> T:
+_OF_RAY = re.compile("(?![0-9a-f]{32}$)([0-9a-f]{2}){14,}")
+"""Ids that only Ray has: longer or shorter than those of this runtime."""
+
+
+def _finding(find: Callable[[str], T]) -> Callable[..., T | None]:
+    def finding(
+        id: str | ObjectRef[object], address: str | None = None, timeout: float | None = None, _explain: bool = False
+    ) -> T | None:
         _check(address)
+        wanted = id.task_id().hex() if isinstance(id, ObjectRef) else id
+        if isinstance(wanted, str) and _OF_RAY.fullmatch(wanted):
+            return None
         with _refusing():
-            return find(id)
+            return find(wanted)
 
     return _called(finding, find)
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from mpi_runtime.train.worker import Loop, WorkerRun, keep_return_value, takes_config
 from mpi_runtime.tune import Checkpoint, Result, RunConfig
 from mpi_runtime.tune.extend import (
-    DEFAULT_FOLDER,
     GangRequest,
     Report,
     Saved,
     Trial,
     TrialStart,
     enter_trial,
+    folder,
     trial_run_or_none,
 )
 
@@ -62,7 +62,7 @@ def new_name(kind: str) -> str:
 def run_here(loop: Loop, datasets: Mapping[str, Any], run: RunConfig) -> Result:
     """Run the function of a trainer in this process. Its errors are raised as they are."""
     name = str(run.name)
-    directory = os.fspath(Path(run.storage_path or DEFAULT_FOLDER).expanduser().resolve() / name)
+    directory = os.fspath(folder(run.storage_path, run.storage_filesystem) / name)
     start = TrialStart(name, 0, {}, None, 0, 0, name, directory, GangRequest([{}]))
     here, before = LocalRun(start, loop, datasets), trial_run_or_none()
     os.makedirs(directory, exist_ok=True)

@@ -13,6 +13,7 @@ from mpi_runtime.extend import check_selector
 from mpi_runtime.scheduler.protocol.events import BUNDLES_MAX, STRATEGIES
 from mpi_runtime.tune.extend import GangRequest, advised, most_members, slots_for
 
+_MAIN = ("CPU", "GPU")
 OF_TYPE = 0.001
 """The amount of the resource of a type of GPU that asks for this type."""
 
@@ -33,16 +34,24 @@ class ScalingConfig:
     placement_strategy: str = "PACK"
     """"PACK" (few nodes), "SPREAD" (many), "STRICT_PACK" (one node) or "STRICT_SPREAD" (a worker on each node)."""
     trainer_resources: Mapping[str, float] | None = None
-    """Accepted for programs written for Ray: what runs beside the workers here needs nothing."""
+    """Must be None, as in Ray: what runs beside the workers needs nothing."""
     accelerator_type: str | None = None
     """The type of the GPUs, such as "H100"; None: any. `cluster_resources()` has those of the job."""
     label_selector: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None
     """Conditions on the labels of the nodes of all workers, such as `{"zone": "in(a,b)"}`; None: any nodes. A list has
     the same for each worker."""
+    use_tpu: bool = False
+    """Whether each has 1 of the resource "TPU", or as much as `resources_per_worker` states. The job must have been
+    started with such a resource: nothing here finds TPUs."""
     elastic_resize_monitor_interval_s: float = 60.0
     """Accepted for programs written for Ray: the number of workers changes only when the training starts again."""
 
     def __post_init__(self) -> None:
+        if self.trainer_resources is not None:
+            raise DeprecationWarning(
+                "ScalingConfig(trainer_resources=...) is not here: what runs beside the workers needs nothing. The "
+                "resources of each worker are resources_per_worker"
+            )
         least, most = self.min_workers, self.max_workers
         for number in (least, most):
             if not isinstance(number, numbers.Integral) or isinstance(number, bool):
@@ -63,10 +72,19 @@ class ScalingConfig:
         for name, amount in (given or {}).items():
             if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount >= 0:
                 raise ValueError(f"resources_per_worker[{name!r}]={amount!r} must be a number, 0 or more")
-        if self.use_gpu and (given or {}).get("GPU", 1) == 0:
-            raise ValueError("use_gpu=True and resources_per_worker={'GPU': 0} contradict each other")
-        if not self.use_gpu and (given or {}).get("GPU"):
-            raise ValueError("resources_per_worker has GPUs: set use_gpu=True too")
+        check_bool("use_tpu", self.use_tpu)
+        if self.use_gpu and self.use_tpu:
+            raise ValueError("Cannot specify both `use_gpu=True` and `use_tpu=True`: a worker has one kind")
+        for option, name in (("use_gpu", "GPU"), ("use_tpu", "TPU")):
+            is_wanted, own = getattr(self, option), (given or {}).get(name)
+            if is_wanted and own == 0:
+                raise ValueError(
+                    f"`{option}` is True but `{name}` is set to 0 in `resources_per_worker`: they contradict each other"
+                )
+            if not is_wanted and own:
+                raise ValueError(
+                    f"`{option}` is False but `{name}` was found in `resources_per_worker`: set {option}=True too"
+                )
         check_selector("label_selector", self._selector)
         if not isinstance(self.accelerator_type, str | None) or self.accelerator_type == "":
             raise TypeError(f"accelerator_type must be the name of a type of GPU, not {self.accelerator_type!r}")
@@ -75,13 +93,14 @@ class ScalingConfig:
             raise ValueError(f"placement_strategy must be one of {known}, not {self.placement_strategy!r}")
 
     @property
-    def _own(self) -> dict[str, float]:
+    def _resources_per_worker_not_none(self) -> dict[str, float]:
         """The resources of each worker, by name."""
         model = {f"accelerator_type:{self.accelerator_type}": OF_TYPE} if self.accelerator_type else {}
         given = self.resources_per_worker
         if given is None:
-            given = {} if self.use_gpu else {"CPU": 1}
-        return {**({"GPU": 1} if self.use_gpu else {}), **model, **given}
+            given = {} if self.use_gpu or self.use_tpu else {"CPU": 1}
+        device = {"GPU": 1} if self.use_gpu else {"TPU": 1} if self.use_tpu else {}
+        return {**device, **model, **given}
 
     @property
     def _selector(self) -> dict[str, str]:
@@ -91,8 +110,8 @@ class ScalingConfig:
             return dict(given)
         if len(given) != self.max_workers:
             raise ValueError(
-                f"label_selector has {len(given)} dictionaries for {self.max_workers} workers: pass one for each, or "
-                "one dictionary for all"
+                "If `label_selector` is a list, it must be the same length as `max_workers` (or `num_workers`): it has "
+                f"{len(given)} dictionaries for {self.max_workers} workers. Pass one for each, or one for all"
             )
         if any(one != given[0] for one in given):
             raise ValueError("label_selector has different dictionaries: workers have the same conditions here")
@@ -120,22 +139,27 @@ class ScalingConfig:
 
     def request_of(self, count: int) -> GangRequest:
         """The resources of this number of workers together."""
-        return GangRequest([self._own] * count, self.placement_strategy, self._selector)
+        return GangRequest([self._resources_per_worker_not_none] * count, self.placement_strategy, self._selector)
 
     @property
     def num_cpus_per_worker(self) -> float:
         """The number of CPUs of each worker."""
-        return self._own.get("CPU", 0)
+        return self._resources_per_worker_not_none.get("CPU", 0)
 
     @property
     def num_gpus_per_worker(self) -> float:
         """The number of GPUs of each worker."""
-        return self._own.get("GPU", 0)
+        return self._resources_per_worker_not_none.get("GPU", 0)
+
+    @property
+    def num_tpus_per_worker(self) -> float:
+        """The amount of the resource "TPU" of each worker."""
+        return self._resources_per_worker_not_none.get("TPU", 0)
 
     @property
     def additional_resources_per_worker(self) -> dict[str, float]:
         """The amounts of each worker without CPUs and GPUs, by name."""
-        return {name: amount for name, amount in self._own.items() if name not in ("CPU", "GPU")}
+        return {name: amount for name, amount in self._resources_per_worker_not_none.items() if name not in _MAIN}
 
     @property
     def total_resources(self) -> dict[str, float]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
-from pathlib import Path
+from typing import NoReturn
 
 import mpi_runtime
 from mpi_runtime.core import published
@@ -20,8 +19,8 @@ from mpi_runtime.train.scaling import ScalingConfig, Workers
 from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.validation import Validating, ValidationConfig
 from mpi_runtime.train.worker import Loop, takes_config
-from mpi_runtime.tune import Result, RunConfig, Tuner
-from mpi_runtime.tune.extend import DEFAULT_FOLDER, PREPARED, Prepared, Trial, WrongKindError, advised
+from mpi_runtime.tune import Callback, Result, RunConfig, Tuner
+from mpi_runtime.tune.extend import PREPARED, Prepared, Trial, WrongKindError, advised, folder
 
 
 class _Training(Tuner):
@@ -143,16 +142,16 @@ class DataParallelTrainer:
             ControllerError: a callback has raised.
             InfeasibleResourceError: the nodes can never hold all workers.
         """
-        run = replace(self.run_config, callbacks=self._callbacks)
+        run = _plain(self.run_config, self._callbacks)
         if self._here is not None:
             return self._here(replace(run, name=run.name or new_name(type(self).__name__)))
-        folder = Path(run.storage_path or DEFAULT_FOLDER).expanduser() / (run.name or "")
-        if run.name and Tuner.can_restore(folder):
-            tuner = _Training.restore(folder, self)
+        place = folder(run.storage_path, run.storage_filesystem) / (run.name or "")
+        if run.name and Tuner.can_restore(place):
+            tuner = _Training.restore(place, self)
             tuner._revived = (Trial.ERROR, Trial.TERMINATED)
             tuner._run, tuner._callbacks = run, self._callbacks  # those of this program, not of the earlier one
             text = (
-                f"There is a training in {folder} already: it continues from its last checkpoint, if it has one. For a "
+                f"There is a training in {place} already: it continues from its last checkpoint, if it has one. For a "
                 "new training choose another RunConfig(name=...), or remove the directory."
             )
             log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
@@ -162,9 +161,20 @@ class DataParallelTrainer:
         return _checked(result)
 
     @classmethod
-    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether a directory has a training or an experiment. `fit` with its name continues it."""
-        return Tuner.can_restore(path)
+    def can_restore(cls, *args: object, **kwargs: object) -> NoReturn:
+        """Raise DeprecationWarning, as in Ray: `fit` with the name of an earlier training continues it."""
+        raise DeprecationWarning(
+            "restore() and can_restore() of trainers are not here: fit() continues the training that has the same "
+            "RunConfig(name=..., storage_path=...), if there is one"
+        )
+
+    restore = can_restore
+
+
+def _plain(run: RunConfig, callbacks: list[Callback]) -> RunConfig:
+    """The settings of a run, as they are written: with all callbacks, and nothing that only Ray has."""
+    own = {field.name: getattr(run, field.name) for field in fields(RunConfig)}
+    return RunConfig(**{**own, "callbacks": callbacks})
 
 
 def _checked(result: Result) -> Result:

@@ -6,9 +6,9 @@ from mpi_runtime import _face
 
 _HOMES = {
     ".unsupported": "WrongKindError advised",
-    ".experiment.tuner": "DEFAULT_FOLDER",
     ".experiment.journal_view": "Watched",
     ".experiment.results": "error_of",
+    ".local_paths": "folder",
     ".study.events": "Judged",
     ".trial": "OF_EACH_REPORT Config Report Trial",
     ".trials.bundles": "GangRequest most_members slots_for",
@@ -22,7 +22,6 @@ _HOMES = {
 """The names of each module, which is loaded when one of them is used."""
 
 __all__ = [
-    "DEFAULT_FOLDER",
     "OF_EACH_REPORT",
     "PREPARED",
     "RETURN_VALUE",
@@ -43,6 +42,7 @@ __all__ = [
     "check_checkpoint",
     "enter_trial",
     "error_of",
+    "folder",
     "keep",
     "merge",
     "most_members",
@@ -56,7 +56,7 @@ __all__ = [
 if TYPE_CHECKING:
     from mpi_runtime.tune.experiment.journal_view import Watched
     from mpi_runtime.tune.experiment.results import error_of
-    from mpi_runtime.tune.experiment.tuner import DEFAULT_FOLDER
+    from mpi_runtime.tune.local_paths import folder
     from mpi_runtime.tune.study.events import Judged
     from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, Trial
     from mpi_runtime.tune.trials.bundles import GangRequest, most_members, slots_for

@@ -69,7 +69,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schedulers",),
         ("search",),
         ("space",),
-        ("trial", "unsupported"),
+        ("trial", "unsupported", "local_paths"),
     ),
     "rl": (
         ("", "extend"),

@@ -245,7 +245,7 @@ class ActorClass(Registered, Generic[T, Init]):
         """
         from mpi_runtime.core.calls.graphs import ActorNode
 
-        return ActorNode(self.remote, args, kwargs, self._methods, self._options)
+        return ActorNode(self.remote, args, kwargs, self._methods, self._options, self._name)
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         code, uses_loop = self._code.pickled(), is_async(self._class)

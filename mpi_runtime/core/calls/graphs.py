@@ -76,6 +76,38 @@ class Node:
         """Return the actor whose method it calls, and its call that was bound before, by the names of Ray."""
         return {} if self._actor is None else {PARENT: self._actor, PREVIOUS: self._before}
 
+    def get_stable_uuid(self) -> str:
+        """Return a name that no other node of this process has, but its copies by `apply_recursive`."""
+        return f"{self._number:032x}"
+
+    def apply_recursive(self, fn: Callable[[Node], object] | _Once) -> object:
+        """Call a function for each node of the graph, once, what it needs first, and return its value for this one.
+
+        It gets a copy of the node, with what it has returned for other nodes in their places.
+        """
+        once = fn if isinstance(fn, _Once) else _Once(fn)
+        if id(self) not in once.made:
+            own = self._apply_and_replace_all_child_nodes(lambda node: node.apply_recursive(once))
+            once.made[id(self)] = once.function(own)
+        return once.made[id(self)]
+
+    def _get_toplevel_child_nodes(self) -> list[Node]:
+        """Return the nodes among its arguments, without those inside containers."""
+        own = (*self._args, *self._kwargs.values(), *self.get_other_args_to_resolve().values())
+        return list(dict.fromkeys(one for one in own if isinstance(one, Node)))
+
+    def _get_all_child_nodes(self) -> list[Node]:
+        """Return the nodes in its arguments, each once."""
+        return list(dict.fromkeys(_nodes_in([*self._args, self._kwargs, self.get_other_args_to_resolve()])))
+
+    def _apply_and_replace_all_child_nodes(self, fn: Callable[[Node], object]) -> Node:
+        """Return a copy with what a function returns for each node in its arguments."""
+        made = {one: fn(one) for one in self._get_all_child_nodes()}
+        copy: Node = object.__new__(type(self))
+        changed = {name: _replaced(vars(self)[name], made) for name in ("_args", "_kwargs", "_actor", "_before")}
+        vars(copy).update(vars(self), **changed)
+        return copy
+
     def __reduce__(self) -> NoReturn:
         raise ValueError("A node of a graph cannot be pickled: pass the result of its execute().")
 
@@ -83,6 +115,26 @@ class Node:
         if name in ("remote", "bind"):
             raise AttributeError(f".{name}() cannot be used on a bound call: execute() submits it.")
         raise AttributeError(f"a node of a graph has no attribute {name!r}")
+
+
+class _Once:
+    """A function that is applied to each node once."""
+
+    def __init__(self, function: Callable[[Node], object]) -> None:
+        self.function = function
+        self.made: dict[int, object] = {}
+        """What it has returned for a node, by the `id` of the node."""
+
+
+def _replaced(value: object, made: Mapping[Node, object]) -> object:
+    """A value with others in place of its nodes, also inside lists, tuples and dictionaries."""
+    if isinstance(value, Node):
+        return made[value]
+    if type(value) is list:
+        return [_replaced(one, made) for one in value]
+    if type(value) is tuple:
+        return tuple(_replaced(one, made) for one in value)
+    return {key: _replaced(one, made) for key, one in value.items()} if type(value) is dict else value
 
 
 def bound(remote: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], count: int) -> Any:
@@ -214,15 +266,16 @@ class ActorNode(Node):
         kwargs: dict[str, object],
         methods: Container[str],
         options: Mapping[str, object] | None = None,
+        kind: str = "Actor",
     ) -> None:
         if _has_input((args, kwargs)):
             raise ValueError(
-                "InputNode handles user dynamic input the the DAG, and cannot be used as args, kwargs, or "
+                "InputNode handles user dynamic input the DAG, and cannot be used as args, kwargs, or "
                 "other_args_to_resolve in ClassNode constructor because it is not available at class construction or "
                 "binding time: let a method of the actor take it."
             )
         super().__init__(make, args, kwargs, options)
-        self._methods = methods
+        self._methods, self._kind = methods, kind
         self._last: Node | None = None
         """The call that was bound last."""
 
@@ -230,7 +283,8 @@ class ActorNode(Node):
         if name == "bind" and name not in self._methods:
             raise AttributeError(".bind() cannot be used again on a bound actor: bind its methods.")
         if name.startswith("_") or name not in self._methods:
-            raise AttributeError(f"the actor of this node has no method {name!r}, and no attribute {name!r}")
+            why = f"the actor of this node has no method {name!r}"
+            raise AttributeError(f"type object '{self._kind}' has no attribute {name!r}: {why}")
         return _Method(self, name, {})
 
 

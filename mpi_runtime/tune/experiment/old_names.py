@@ -13,7 +13,7 @@ from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import Tuner
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from mpi_runtime.tune.study.stoppers import Stop
-from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, number_of
+from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, flat, number_of, sign_of
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
@@ -37,7 +37,15 @@ class ExperimentAnalysis:
         default_metric: str | None = None,
         default_mode: str | None = None,
     ) -> None:
-        """Read results, or the directory of an experiment."""
+        """Read results, or the directory of an experiment.
+
+        Raises:
+            ValueError: there is no such experiment, or the mode is not "min" or "max".
+        """
+        if default_mode is not None:
+            sign_of(default_mode)
+        if not isinstance(experiment, ResultGrid) and not Tuner.can_restore(experiment):
+            raise ValueError(f"{experiment} has no experiment: pass ResultGrid.experiment_path, or the ResultGrid")
         grid = experiment if isinstance(experiment, ResultGrid) else Tuner.restore(experiment).get_results()
         self._grid = grid
         self.default_metric = default_metric or grid.metric
@@ -67,9 +75,15 @@ class ExperimentAnalysis:
             raise ValueError("metric and mode are needed: pass them")
         return metric, mode
 
-    def get_best_trial(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Trial | None:
-        """The trial with the best value; None if no trial has reported it."""
-        found = best_of(self._grid, *self._compared(metric, mode), scope)
+    def get_best_trial(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> Trial | None:
+        """The trial with the best value; None if no trial has reported it. The arguments are those of `ResultGrid`."""
+        found = best_of(self._grid, *self._compared(metric, mode), scope, filter_nan_and_inf)
         return None if found is None else self.trials[number_of(found.trial_id)]
 
     def get_best_config(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Config | None:
@@ -103,6 +117,11 @@ class ExperimentAnalysis:
         return self._best().metrics_dataframe
 
     @property
+    def best_result_df(self) -> DataFrame:
+        """Its last report as a data frame with one row."""
+        return self.results_df.loc[[self.best_trial.trial_id]]
+
+    @property
     def results(self) -> dict[str, Report]:
         """The last report of each trial, by its id."""
         return {trial.trial_id: trial.last_result for trial in self.trials}
@@ -121,13 +140,16 @@ class ExperimentAnalysis:
         """A row for each trial: its last report, or with a metric its best one."""
         return self._grid.get_dataframe(metric, mode)
 
-    def get_all_configs(self) -> dict[str, Config]:
-        """The configuration of each trial."""
-        return {trial.trial_id: trial.config for trial in self.trials}
+    def get_all_configs(self, prefix: bool = False) -> dict[str, Config]:
+        """The configuration of each trial. `prefix`: flat, as columns of data frames, such as `config/lr`."""
+        return {trial.trial_id: flat(trial.config, "config/") if prefix else trial.config for trial in self.trials}
 
-    def get_last_checkpoint(self, trial: Trial | None = None) -> Checkpoint | None:
-        """The last checkpoint of a trial, by default of the best one."""
-        return self._grid[number_of((trial or self.best_trial).trial_id)].checkpoint
+    def get_last_checkpoint(
+        self, trial: Trial | None = None, metric: str = "training_iteration", mode: str = "max"
+    ) -> Checkpoint | None:
+        """The last checkpoint of a trial, by default of the best one by this metric: of the longest."""
+        trial = trial or self.get_best_trial(metric, mode)
+        return None if trial is None else self._grid[number_of(trial.trial_id)].checkpoint
 
     def get_best_checkpoint(
         self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None

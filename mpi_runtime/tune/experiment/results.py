@@ -17,6 +17,7 @@ from mpi_runtime.files import private
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import History, Watched
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints, ranked
+from mpi_runtime.tune.local_paths import local_path
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import (
@@ -106,23 +107,27 @@ class Result:
         return pickle.loads(private.read_file(file)) if self.status == Trial.TERMINATED and file.exists() else None
 
     @classmethod
-    @advised
-    def from_path(cls, path: str | os.PathLike[str]) -> Result:
+    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: object = None) -> Result:
         """Read the result of a trial, or of a training, from its directory: `Result.path`. No job is needed.
 
         Args:
             path: the directory; the directory above it is that of the experiment. Of an experiment with one trial, such
                 as a training, that of the experiment will do. `00003` is short for `b6eb5_00003`.
+            storage_filesystem: see `RunConfig`; None: `path` is a path of this host.
 
         Raises:
             RuntimeError: there is no such directory, or neither it nor the directory above it has an experiment.
             ValueError: the experiment has no such trial, or has several.
         """
-        place = Path(path).expanduser().resolve()
+        place = local_path(path, storage_filesystem).resolve()
         is_whole = journal.exists(place)
         if not is_whole and not journal.exists(place.parent):
-            why = "has no experiment" if place.is_dir() else "doesn't exist"
-            raise RuntimeError(f"Experiment folder {place} {why}: pass Result.path, or ResultGrid.experiment_path")
+            advice = f"Pass Result.path, or ResultGrid.experiment_path, not {path}"
+            if not place.is_dir():
+                raise RuntimeError(f"Experiment folder {place} doesn't exist! {advice}")
+            raise RuntimeError(
+                f"Failed to restore the Result object: a journal doesn't exist in the folder {place}. {advice}"
+            )
         seen = Watched(place if is_whole else place.parent)
         known = ", ".join(trial.trial_id for trial in seen)
         if is_whole and len(seen) != 1:
@@ -212,6 +217,11 @@ class ResultGrid(Sequence[Result]):
     def experiment_path(self) -> str:
         """The directory of the experiment."""
         return os.fspath(self._directory)
+
+    @property
+    def filesystem(self) -> object:
+        """The file system of its paths as an object of pyarrow: the local one."""
+        return load("a file system", "pyarrow.fs", "pyarrow").LocalFileSystem()
 
     @property
     def metric(self) -> str | None:
@@ -325,7 +335,10 @@ class ResultGrid(Sequence[Result]):
 
         Raises:
             ImportError: pandas is not installed.
+            ValueError: a mode without a metric.
         """
+        if filter_mode and not filter_metric:
+            raise ValueError("get_dataframe() needs a metric with a mode")
         rows = []
         for result in self:
             report = result.metrics

@@ -33,6 +33,7 @@ from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.results import ResultGrid
+from mpi_runtime.tune.local_paths import folder, local_path
 from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, checked, notify
@@ -45,7 +46,6 @@ from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
 
 FILE = "tuner.pickle"
-DEFAULT_FOLDER = "~/tune_results"
 WARN_S = 120.0
 """How long before the end of a Slurm job trials must stop at their next report."""
 
@@ -104,6 +104,7 @@ class Tuner:
         self._space = dict(param_space or {})
         if self._prepared.as_class is None:
             self._run.checkpoint_config.check_function()
+        self._folder()  # an error if it cannot be one
         self._callbacks = [checked(callback) for callback in self._run.callbacks]
         try:
             copy.deepcopy(self._space)
@@ -137,6 +138,7 @@ class Tuner:
         resume_unfinished: bool = True,
         resume_errored: bool = False,
         restart_errored: bool = False,
+        storage_filesystem: object = None,
     ) -> Tuner:
         """An interrupted experiment: `fit` continues it.
 
@@ -148,13 +150,14 @@ class Tuner:
             resume_unfinished: must be True: running trials continue from their last checkpoints.
             resume_errored: whether failed trials continue from their last checkpoints.
             restart_errored: whether failed trials start from scratch.
+            storage_filesystem: see `RunConfig`; None: `path` is a path of this host.
 
         Raises:
             JournalError: the directory has no experiment.
             PermissionError: another user may write to the directory, or it has symbolic links: loading could run code.
             ValueError: the trainable or the space differs.
         """
-        directory = Path(path).expanduser().resolve()
+        directory = local_path(path, storage_filesystem).resolve()
         file = directory / FILE
         if not file.is_file():
             raise JournalError(f"{directory} has no experiment to restore: there is no {FILE} in it")
@@ -179,9 +182,9 @@ class Tuner:
         return tuner
 
     @staticmethod
-    def can_restore(path: str | os.PathLike[str]) -> bool:
-        """Whether a directory has an experiment."""
-        return Path(path).expanduser().joinpath(FILE).is_file()
+    def can_restore(path: str | os.PathLike[str], storage_filesystem: object = None) -> bool:
+        """Whether a directory has an experiment. `storage_filesystem`: see `RunConfig`."""
+        return local_path(path, storage_filesystem).joinpath(FILE).is_file()
 
     def get_results(self) -> ResultGrid:
         """The results of `fit`, or of a restored experiment so far.
@@ -343,7 +346,7 @@ class Tuner:
         return directory
 
     def _folder(self) -> Path:
-        return Path(self._run.storage_path or DEFAULT_FOLDER).expanduser().resolve()
+        return folder(self._run.storage_path, self._run.storage_filesystem)
 
     def _write(self) -> None:
         run = replace(self._run, progress_reporter=None)

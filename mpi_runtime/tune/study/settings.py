@@ -135,6 +135,9 @@ class RunConfig:
     on_walltime: str | None = None
     """"requeue": before the time of a Slurm job ends, the job is requeued, and continues the experiment. None: the
     experiment ends in time, and can be resumed."""
+    storage_filesystem: object = None
+    """An object of pyarrow in which `storage_path` is looked up: the local file system, or a directory of it; None: the
+    path is one of this host."""
 
     def __post_init__(self) -> None:
         """Check the values. None, as Ray has it, is the default."""
@@ -153,7 +156,7 @@ class RunConfig:
             raise ValueError('on_walltime="requeue" needs a name, by which the requeued job finds its experiment')
         if hasattr(self.storage_path, "__fspath__"):  # as text, as in Ray
             object.__setattr__(self, "storage_path", self.storage_path.__fspath__())
-        if "://" in str(self.storage_path):
+        if "://" in str(self.storage_path).removeprefix("file://"):
             raise ValueError(
                 f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "
                 "system that all hosts share"

@@ -34,9 +34,18 @@ RETURN_VALUE = "return_value.pkl"
 class Checkpoint:
     """The state from which a trial continues. Made by `from_directory` or `from_dict`, and passed to `report`."""
 
-    def __init__(self, path: str | os.PathLike[str], *, data: Mapping[str, Any] | None = None) -> None:
-        """A checkpoint in a directory. With `data` it is in memory, and `path` is empty."""
+    def __init__(
+        self, path: str | os.PathLike[str], filesystem: object = None, *, data: Mapping[str, Any] | None = None
+    ) -> None:
+        """A checkpoint in a directory. With `data` it is in memory, and `path` is empty.
+
+        `filesystem`: an object of pyarrow in which `path` is looked up; None: it is a path of this host.
+        """
         self.path = os.fspath(path)
+        if filesystem is not None:
+            from mpi_runtime.tune.local_paths import local_path
+
+            self.path = os.fspath(local_path(path, filesystem))
         """The directory; empty for one in memory."""
         self._data = data
 

@@ -81,7 +81,7 @@ for path in (found.path + "1", folder, found.path + "/1"):
     try:
         train.Result.from_path(path)
     except (RuntimeError, ValueError) as error:
-        print("doesn't exist" in str(error), "has no experiment" in str(error),
+        print("doesn't exist!" in str(error), "a journal doesn't exist in the folder" in str(error),
               f"no trial '1': it has {found.trial_id}" in str(error))
 
 def no_argument():

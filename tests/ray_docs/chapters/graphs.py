@@ -263,3 +263,100 @@ def a_compiled_graph_goes_on_after_an_error():
     print(raised(lambda: ray.get(result), "TypeError"))
     print(ray.get(compiled.execute(2)))
     compiled.teardown()
+
+
+@ray.remote
+def _any(*args, **kwargs):
+    return len(args), len(kwargs)
+
+
+def nodes_of_nodes():
+    """The nodes in the arguments of a node, inside containers or not, and others in their places."""
+    one, two, three, four, five = (_any.bind() for _ in range(5))
+    node = _any.bind(1, one, x=two, y={"foo": three})
+    print(node.get_kwargs() == {"x": two, "y": {"foo": three}}, tuple(node.get_args()) == (1, one))
+    print(node._get_toplevel_child_nodes() == [one, two], node._get_all_child_nodes() == [one, two, three])
+    places = {one: four, two: four, three: five}
+    other = node._apply_and_replace_all_child_nodes(lambda child: places[child])
+    print(other._get_all_child_nodes() == [four, five], node._get_all_child_nodes() == [one, two, three])
+    print(ray.get(node.execute()) == ray.get(other.execute()))
+    actor = Counter.bind(1)
+    first, second = actor.inc.bind(2), actor.get.bind()
+    print(second._get_toplevel_child_nodes() == [actor, first], second._get_all_child_nodes() == [actor, first])
+
+
+def functions_of_nodes():
+    """A function is applied to each node once, to what a node needs before the node."""
+    seen = []
+
+    def note(node):
+        seen.append(node.get_stable_uuid())
+        return node
+
+    one = _any.bind()
+    two = _any.bind(one, [one])
+    copy = _any.bind(two, one, x=two).apply_recursive(note)
+    print(len(seen), seen[:2] == [one.get_stable_uuid(), two.get_stable_uuid()], ray.get(copy.execute()))
+    print(_any.bind(two, [one]).apply_recursive(lambda node: len(node.get_args())))
+    actor = Counter.bind(10)
+    actor.inc.bind(5)
+    print(ray.get(actor.get.bind().apply_recursive(lambda node: node).execute()))
+
+
+def functions_of_many_nodes():
+    """A node that is needed in many places is visited from each, and what it needs is not visited again."""
+    first = ray.dag.InputNode()
+    one, two = first, _any.bind(first)
+    for _ in range(10):
+        one, two = _any.bind(one, two), _any.bind(one, two)
+    kind, count = ray.dag.DAGNode, []
+    plain = kind.apply_recursive
+
+    def counted(self, fn):
+        count.append(self)
+        return plain(self, fn)
+
+    kind.apply_recursive = counted
+    try:
+        one.apply_recursive(lambda node: node)
+    finally:
+        kind.apply_recursive = plain
+    print(len(count))
+
+
+def texts_of_misuse():
+    """What errors say."""
+    for part, call in (
+        (".bind() cannot be used again on", lambda: Counter.bind(1).bind()),
+        (".remote() cannot be used on ClassMethodNodes", lambda: Counter.bind(1).get.remote()),
+        ("'Counter' has no attribute 'remote'", lambda: Counter.bind(1).remote()),
+        (".remote() cannot be used on", lambda: _any.bind().remote()),
+    ):
+        try:
+            print(call())
+        except AttributeError as error:
+            print(part in str(error))
+    try:
+        print(Counter.bind(ray.dag.InputNode()))
+    except ValueError as error:
+        print("InputNode handles user dynamic input the DAG, and cannot be used as args, kwargs, or" in str(error))
+
+
+def objects_inside_values():
+    """They are found inside containers and objects, and replaced."""
+    from ray.dag.py_obj_scanner import _instances, _PyObjScanner
+
+    class Source:
+        pass
+
+    class Holder:
+        def __init__(self, inside):
+            self.inside = inside
+
+    before = len(_instances)
+    scanner, one = _PyObjScanner(source_type=Source), Source()
+    found = scanner.find_nodes([one, [Source(), {"key": Source()}, one], Holder(Source())])
+    made = scanner.replace_nodes(dict.fromkeys(found, 1))
+    print(len(found), found[0] is one, made[:2], made[2].inside)
+    scanner.clear()
+    print(len(_instances) == before, id(scanner) in _instances)

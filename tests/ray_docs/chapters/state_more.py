@@ -1,7 +1,9 @@
 """The state of one job that has groups, actors, retried calls and environments: each program shows a part."""
 
 import functools
+import importlib
 import os
+import warnings
 
 import ray
 
@@ -83,6 +85,15 @@ def _facts(state, groups, actor, pid):
     (own,) = state.list_actors(filters=[("class_name", "=", "Named")], detail=True) or state.list_actors(detail=True)
     found["actor"] = own.name, own.state, own.ray_namespace, own.pid == pid, own.num_restarts
     found["repr"] = own.repr_name
+    lengths = ((state.get_task, 48), (state.get_node, 56), (state.get_placement_group, 36), (state.get_actor, 32))
+    found["ids"] = [ask("0" * length) for ask, length in lengths]
+    ref = actor.pid.remote()
+    eventually(lambda: state.get_task(ref) is not None and state.get_task(ref).state == "FINISHED")
+    found["reference"] = state.get_task(ref).type, state.get_task(ref).task_id == ref.task_id().hex()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        earlier = importlib.import_module("ray.experimental.state.api")
+    found["earlier"] = [any(issubclass(one.category, DeprecationWarning) for one in caught), len(earlier.list_actors())]
     found["same"] = own.actor_id == actor._actor_id.hex() == own["actor_id"]
     found["filtered"] = [
         len(state.list_actors(filters=filters))
@@ -146,3 +157,18 @@ def methods_that_fail():
 def calls_are_counted():
     """By name."""
     print(_seen()["counts"], _seen()["summary"][2])
+
+
+def ids_of_nothing():
+    """What is looked up by an id that nothing has is None."""
+    print(_seen()["ids"])
+
+
+def tasks_are_found_by_their_references():
+    """Instead of an id."""
+    print(_seen()["reference"])
+
+
+def the_earlier_place_warns():
+    """`ray.experimental.state` has the same functions, and its import warns."""
+    print(_seen()["earlier"])

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import ray
 import ray.train
+import ray.train.constants
+import ray.tune
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
@@ -28,10 +30,7 @@ def settings_have_defaults():
 
 
 def runs_have_names():
-    """A run without a name has one as soon as it is made, and another is another.
-
-    Differs: here it has no name before it runs.
-    """
+    """A run without a name has one as soon as it is made, and another is another."""
     print(isinstance(RunConfig().name, str), RunConfig(name="mine").name)
 
 
@@ -104,6 +103,75 @@ def trainers_check_their_settings():
     print(raised(lambda: DataParallelTrainer(lambda: None, run_config={"name": "x"}), "ValueError"))
     for given in ({"checkpoint_config": {"num_to_keep": 1}}, {"failure_config": {"max_failures": 1}}):
         print(raised(lambda given=given: RunConfig(**given), "ValueError"))
+
+
+def settings_of_tune_are_refused():
+    """Those that only experiments with several trials have, and what an earlier version of Ray Train had."""
+    train = ray.train
+    for kind, given in (
+        (train.FailureConfig, {"fail_fast": True}),
+        (train.FailureConfig, {"fail_fast": "raise"}),
+        (train.RunConfig, {"verbose": 0}),
+        (train.RunConfig, {"stop": {"loss": 1}}),
+        (train.RunConfig, {"progress_reporter": ray.tune.CLIReporter()}),
+        (train.RunConfig, {"log_to_file": True}),
+        (train.RunConfig, {"sync_config": 1}),
+        (train.CheckpointConfig, {"checkpoint_frequency": 1}),
+        (train.CheckpointConfig, {"checkpoint_at_end": True}),
+        (train.ScalingConfig, {"trainer_resources": {"CPU": 1}}),
+        (train.ScalingConfig, {"trainer_resources": {}}),
+        (train.ScalingConfig, {"trainer_resources": None}),
+    ):
+        print(kind.__name__, *given, raised(lambda kind=kind, given=given: kind(**given), "DeprecationWarning"))
+    for given in ([ray.tune.Callback()], [1], [ray.train.UserCallback()]):
+        print(raised(lambda given=given: train.RunConfig(callbacks=given), "ValueError"))
+
+
+def settings_of_tune_are_those_of_tune():
+    """There they are accepted."""
+    print(ray.tune.FailureConfig(fail_fast=True).fail_fast, ray.tune.RunConfig(verbose=0).verbose)
+    print(ray.tune.CheckpointConfig(checkpoint_frequency=3).checkpoint_frequency)
+    print(ray.tune.RunConfig is RunConfig, ray.tune.FailureConfig is FailureConfig)
+
+
+def trainers_are_not_restored():
+    """The name of a run is enough."""
+    for call in (DataParallelTrainer.restore, DataParallelTrainer.can_restore):
+        print(raised(lambda call=call: call("/there"), "DeprecationWarning"))
+
+
+def texts_of_contradictions():
+    """What errors of settings say."""
+    for part, given in (
+        ("`use_gpu` is False but `GPU` was found in", {"resources_per_worker": {"GPU": 1}}),
+        ("`use_tpu` is False but `TPU` was found in", {"resources_per_worker": {"TPU": 1}}),
+        ("`use_tpu` is True but `TPU` is set to 0", {"use_tpu": True, "resources_per_worker": {"TPU": 0}}),
+        ("Cannot specify both", {"use_gpu": True, "use_tpu": True}),
+        ("If `label_selector` is a list, it must be", {"num_workers": 2, "label_selector": [{"zone": "a"}]}),
+    ):
+        try:
+            print(ScalingConfig(**given))
+        except ValueError as error:
+            print(part in str(error))
+    workers = ScalingConfig(use_tpu=True)
+    print(workers.total_resources, workers.num_tpus_per_worker, workers.num_gpus_per_worker, workers.use_tpu)
+
+
+def texts_of_results_of_nothing():
+    """What errors about directories say."""
+    with tempfile.TemporaryDirectory() as folder:
+        for part, path in (("Experiment folder", f"{folder}/not"), ("Failed to restore the Result object", folder)):
+            try:
+                print(Result.from_path(path))
+            except RuntimeError as error:
+                print(part in str(error), "doesn't exist" in str(error))
+
+
+def variables_have_names():
+    """Programs set variables of the environment by them."""
+    print(ray.train.constants.RAY_CHDIR_TO_TRIAL_DIR, ray.train.constants.TRAIN_DATASET_KEY)
+    print(os.path.isabs(ray.train.constants.DEFAULT_STORAGE_PATH))
+    print(RunConfig().storage_path == ray.train.constants.DEFAULT_STORAGE_PATH)
 
 
 def old_arguments_are_refused():
@@ -219,10 +287,7 @@ def data_is_configured():
 
 
 def settings_of_logging():
-    """The level of what is logged, by name.
-
-    Differs: it is not here.
-    """
+    """The level of what is logged, by name."""
     for level in ("INFO", "debug", "LOUD", 10):
         try:
             print(ray.train.LoggingConfig(log_level=level).log_level)

@@ -496,3 +496,38 @@ def trials_share_an_object():
 
     with _fitted(trial, {"counter": counter}, num_samples=3) as results:
         print(sorted(one.metrics["count"] for one in results))
+
+
+def an_analysis_is_asked():
+    """Best trials by what the values mean, flat configurations, checkpoints by a metric."""
+
+    def trial(config):
+        for step in range(2):
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, "step").write_text(f"{config['a']} {step}")
+                value = float("inf") if config["a"] == 1 else 1.0
+                report = {"score": config["a"] * (2 - step), "odd": value}
+                tune.report(report, checkpoint=Checkpoint.from_directory(folder))
+
+    with tempfile.TemporaryDirectory() as folder:
+        space = {"a": tune.grid_search([1, 2]), "deep": {"z": 3}}
+        grid = tune.Tuner(trial, param_space=space, run_config=tune.RunConfig(storage_path=folder, verbose=0)).fit()
+        analysis = tune.ExperimentAnalysis(grid.experiment_path, default_metric="score", default_mode="max")
+        print(sorted(str(one) for one in analysis.get_all_configs(prefix=True).values()))
+        print(analysis.get_best_trial("odd", "max").config["a"])
+        print(analysis.get_best_trial("odd", "max", filter_nan_and_inf=False).config["a"])
+        print(Path(analysis.get_last_checkpoint().path, "step").read_text())
+        print(Path(analysis.get_last_checkpoint(metric="score", mode="min").path, "step").read_text())
+        first = analysis.trials[0]
+        print(Path(analysis.get_best_checkpoint(first, "score", "max").path, "step").read_text())
+        for ask in (
+            lambda: tune.ExperimentAnalysis(os.path.join(folder, "not")),
+            lambda: tune.ExperimentAnalysis(grid.experiment_path, default_metric="score", default_mode="most"),
+            lambda: tune.ExperimentAnalysis(grid.experiment_path).best_config,
+            lambda: analysis.get_best_trial("score", "most"),
+            lambda: analysis.get_best_trial("score", "max", scope="most"),
+            lambda: grid.get_dataframe(filter_mode="max"),
+            lambda: grid.get_best_result(metric="score"),
+            lambda: grid.get_best_result("nothing", "max"),
+        ):
+            print(raised(ask, "ValueError", "RuntimeError"))

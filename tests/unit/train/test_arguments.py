@@ -42,7 +42,9 @@ def loop() -> None:
         ({"num_workers": 2, "label_selector": [{"zone": "a"}, {}]}, ValueError, "the same conditions here"),
         ({"accelerator_type": ""}, TypeError, "name of a type of GPU"),
         ({"label_selector": {"zone": "!"}}, ValueError, "label_selector must be like"),
-        ({"use_tpu": True}, TypeError, "no TPUs"),
+        ({"use_tpu": True, "use_gpu": True}, ValueError, "Cannot specify both"),
+        ({"trainer_resources": {}}, DeprecationWarning, "what runs beside the workers needs nothing"),
+        ({"topology": "2x2"}, TypeError, "no TPUs"),
     ],
 )
 def test_scaling_that_has_no_meaning(given: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -132,7 +134,9 @@ def test_outside_of_a_training_there_is_none(tmp_path: Path) -> None:
     for function in (train.get_context, train.get_checkpoint, train.get_dataset_shard, lambda: train.report({})):
         with pytest.raises(RuntimeError, match="not a trial"):
             function()
-    assert not train.DataParallelTrainer.can_restore(tmp_path)
+    for restore in (train.DataParallelTrainer.can_restore, TorchTrainer.restore):
+        with pytest.raises(DeprecationWarning, match=r"fit\(\) continues the training that has the same"):
+            restore(tmp_path)
     assert train.TrainContext is tune.TuneContext
 
 
