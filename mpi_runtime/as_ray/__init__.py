@@ -12,6 +12,10 @@ installs them. If the driver has imported that module, executors import it befor
 - `top.py`: names of the module `ray` that have no meaning here, such as its version, languages and modes, and functions
   with other names of arguments: `get`, `wait`, `cancel`, `shutdown`
 - `state.py`: `ray.util.state` with the arguments of Ray's functions
+- `old_state.py`: `ray.experimental.state`, whose import warns
+- `train_settings.py`: the settings of `ray.train`, without those of `ray.tune`
+- `train_constants.py`: `ray.train.constants`
+- `object_scanner.py`: `ray.dag.py_obj_scanner`: finds and replaces objects inside a value
 - `private_constants.py`: constants that libraries read
 - `private_state.py`: `ray._private.state`: the names that libraries read to place their workers
 - `worker.py`: `ray._private.worker`: the few of its names that libraries read

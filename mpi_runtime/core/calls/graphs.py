@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 PARENT, PREVIOUS = "parent_class_node", "prev_class_method_call"
 """Keys of `get_other_args_to_resolve`."""
@@ -85,7 +85,7 @@ class Node:
 
         It gets a copy of the node, with what it has returned for other nodes in their places.
         """
-        once = fn if isinstance(fn, _Once) else _Once(fn)
+        once = fn if isinstance(fn, _Once) else _Once(fn, {})
         if id(self) not in once.made:
             own = self._apply_and_replace_all_child_nodes(lambda node: node.apply_recursive(once))
             once.made[id(self)] = once.function(own)
@@ -117,13 +117,11 @@ class Node:
         raise AttributeError(f"a node of a graph has no attribute {name!r}")
 
 
-class _Once:
-    """A function that is applied to each node once."""
+class _Once(NamedTuple):
+    """A function that is applied to each node once, and what it has returned, by the `id` of the node."""
 
-    def __init__(self, function: Callable[[Node], object]) -> None:
-        self.function = function
-        self.made: dict[int, object] = {}
-        """What it has returned for a node, by the `id` of the node."""
+    function: Callable[[Node], object]
+    made: dict[int, object]
 
 
 def _replaced(value: object, made: Mapping[Node, object]) -> object:

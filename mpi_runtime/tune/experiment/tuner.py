@@ -143,14 +143,13 @@ class Tuner:
         """An interrupted experiment: `fit` continues it.
 
         Args:
-            path: its directory.
+            path: its directory, in a `storage_filesystem` as of `RunConfig`.
             trainable: the same function or class, perhaps with a fix; None: the earlier one.
             param_space: the same space. Needed if it has references to objects or actors: they ended with their job,
                 and the new ones replace them.
             resume_unfinished: must be True: running trials continue from their last checkpoints.
             resume_errored: whether failed trials continue from their last checkpoints.
             restart_errored: whether failed trials start from scratch.
-            storage_filesystem: see `RunConfig`; None: `path` is a path of this host.
 
         Raises:
             JournalError: the directory has no experiment.
@@ -158,8 +157,7 @@ class Tuner:
             ValueError: the trainable or the space differs.
         """
         directory = local_path(path, storage_filesystem).resolve()
-        file = directory / FILE
-        if not file.is_file():
+        if not (directory / FILE).is_file():
             raise JournalError(f"{directory} has no experiment to restore: there is no {FILE} in it")
         made = _made(directory)
         if not resume_unfinished:
@@ -340,8 +338,8 @@ class Tuner:
         if is_taken:
             text = (
                 f"There is an experiment in {wanted} already, so this one is in {directory}. To continue the earlier "
-                "one: Tuner.restore(path, trainable).fit()."
             )
+            text += "one: Tuner.restore(path, trainable).fit()."
             log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
         return directory
 
