@@ -23,8 +23,8 @@ of the driver for a call, and 10 ms for a new executor, one after the other on e
 
 The campaign ends later than its bound, also with a free head. Tasks start in the order of submission as far as there is
 room, and each node soon has tasks on one CPU. So gangs of whole nodes start when these run out, and nodes that become
-free wait for each other; the last gangs end one after the other, too. A request for 7 CPUs has one reserved node at a
-time, whatever the number of nodes, and tasks on one CPU take most of what becomes free elsewhere.
+free wait for each other; the last gangs end one after the other, too. If gangs are submitted first, the campaign ends
+at about the same time: the tasks on GPUs are last then, and the last of these end one after the other.
 """
 
 from __future__ import annotations
