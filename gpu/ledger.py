@@ -142,6 +142,23 @@ def choose(
     return ((id, units, part(inventory.devices[id], units, memory)),)
 
 
+def whole(
+    inventory: Inventory, free: Sequence[int], free_memory: Sequence[int], count: int, memory: int, types: Sequence[str]
+) -> tuple[int, ...]:
+    """Return the devices that may be among the `count` whole ones of a request: see `choose`."""
+    if free.count(UNIT) < count:  # the frequent case, and a cheap check
+        return ()
+    devices, is_any = inventory.devices, not (memory or types or inventory.out)
+    return tuple(
+        id
+        for id, left in enumerate(free)
+        if left == UNIT
+        and free_memory[id] == devices[id].memory
+        and (is_any or inventory.can_use(id, types, memory))
+        and (count == 1 or not devices[id].is_instance)
+    )
+
+
 def part(device: Device, units: int, memory: int = 0) -> int:
     """Return the bytes that a share of a device takes. `memory` was requested; if it is 0 the units decide."""
     own = memory or device.memory * units // UNIT
@@ -156,14 +173,9 @@ def cap(device: Device, units: int, memory: int = 0) -> int:
 def _whole(
     inventory: Inventory, free: Sequence[int], free_memory: Sequence[int], count: int, memory: int, types: Sequence[str]
 ) -> Granted | None:
-    candidates = tuple(
-        id
-        for id, left in enumerate(free)
-        if left == UNIT
-        and free_memory[id] == inventory.devices[id].memory
-        and inventory.can_use(id, types, memory)
-        and (count == 1 or not inventory.devices[id].is_instance)
-    )
+    candidates = whole(inventory, free, free_memory, count, memory, types)
+    if len(candidates) < count:
+        return None
     trusted = tuple(id for id in candidates if id not in inventory.suspects)
     chosen = (_best(inventory, trusted, count) if len(trusted) >= count else ()) or _best(inventory, candidates, count)
     return tuple((id, UNIT, inventory.devices[id].memory) for id in chosen) if chosen else None

@@ -7,11 +7,10 @@ call without an estimate may end at once, so nothing is backfilled before it.
 
 from __future__ import annotations
 
-from mpi_runtime.scheduler.places.constraints import reachable
 from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.resources import copy_of, fits, give_back
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
-from mpi_runtime.scheduler.records.records import Executor, Queue, granted
+from mpi_runtime.scheduler.records.records import Executor, Function, Queue, granted
 from mpi_runtime.scheduler.records.state import State
 
 
@@ -22,29 +21,34 @@ def note_length(queue: Queue) -> None:
 
 
 def comes_free_in_us(source: Source, request: Request, now: int) -> int:
-    """The time until a source can serve a request, estimated from its running calls. It can do so at some time."""
+    """The time until a source can serve a request, estimated from its running calls; NOTHING: not by their ends."""
     if fits(request, source.free):
         return 0
-    begin_us, free = now, copy_of(source.free)
+    free, takes = copy_of(source.free), dict[Function, int]()
     holders = [one for one in granted(source) if not one.is_reduced]  # what created actors hold does not come back
-    for end_us, _, executor in sorted((ends_us(one, now), one.id, one) for one in holders):
+    for end_us, _, executor in sorted((ends_us(one, takes, now), one.id, one) for one in holders):
         assert executor.grant is not None
         give_back(executor.grant, free)
-        begin_us = end_us
         if fits(request, free):
-            break
-    return begin_us - now
+            return end_us - now
+    return NOTHING
 
 
-def ends_us(executor: Executor, now: int) -> int:
-    """The estimated end of the calls of an executor; `now` if any of them has no estimate."""
+def ends_us(executor: Executor, takes: dict[Function, int], now: int) -> int:
+    """The estimated end of the calls of an executor; `now` if any of them has no estimate.
+
+    `takes`: how long calls take, by function, as far as was asked before.
+    """
     us = executor.progress_us
     for task in executor.assigned.values():
-        takes_us = task.function.may_take_us
+        function = task.function
+        takes_us = takes.get(function)
+        if takes_us is None:
+            takes_us = takes[function] = function.may_take_us
         if takes_us < 0:
             return now
         us += takes_us
-    return max(us, now)
+    return us if us > now else now
 
 
 def look_again(state: State, now: int) -> None:
@@ -57,8 +61,7 @@ def look_again(state: State, now: int) -> None:
                 note_length(queue)
                 is_shorter = is_shorter or queue.takes_us < before_us
         for source in family.reserved:
-            before_us, can_ever = source.begins_in_us, fits(family.request, reachable(source))
-            source.begins_in_us = comes_free_in_us(source, family.request, now) if can_ever else NOTHING
+            before_us, source.begins_in_us = source.begins_in_us, comes_free_in_us(source, family.request, now)
             is_kept, has_more = True, has_more or source.begins_in_us > before_us
     if has_more or (is_shorter and is_kept):
         state.freed = True

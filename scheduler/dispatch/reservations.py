@@ -31,9 +31,11 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     ):
         return
     only_shared = whole and family.priority <= 0
+    there = list(sources(state, queue.where))
+    begin = queue.ready[0].order % len(there) if len(there) > RESERVABLE_MAX else 0  # not the same ones for each call
     possible = (
         source
-        for source in sources(state, queue.where)
+        for source in there[begin:] + there[:begin]
         if (source.reserved_for is None or source.reserved_for.priority < family.priority)
         and not (only_shared and not gpu_pool.are_shared(source))
         and fits(request, reachable(source))

@@ -18,18 +18,18 @@ from mpi_runtime.scheduler.dispatch.fair_shares import use_of
 from mpi_runtime.scheduler.dispatch.queues import await_room, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation, lapse
 from mpi_runtime.scheduler.places import gpu_pool
-from mpi_runtime.scheduler.places.constraints import reachable, sources
+from mpi_runtime.scheduler.places.constraints import allows, reachable, sources, with_room
 from mpi_runtime.scheduler.places.gang_places import in_order, spots
 from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import Membership
 from mpi_runtime.scheduler.protocol.events import Call, cut
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, PREFIX_BYTES, digest
-from mpi_runtime.scheduler.protocol.limits import RESERVATION_US
-from mpi_runtime.scheduler.protocol.resources import Grant, fits, give_back, take, take_gpus
+from mpi_runtime.scheduler.protocol.limits import RESERVABLE_MAX, RESERVATION_US
+from mpi_runtime.scheduler.protocol.resources import Grant, fits, give_back, take, take_gpus, times
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
 from mpi_runtime.scheduler.records.lifecycle import READY
 from mpi_runtime.scheduler.records.parts import Key
-from mpi_runtime.scheduler.records.records import ANYWHERE, Executor, Gang, Queue, Task, node_of
+from mpi_runtime.scheduler.records.records import Executor, Gang, Queue, Task, node_of
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values import objects
 
@@ -107,11 +107,16 @@ def takes_again(state: State, gang: Gang, queue: Queue) -> bool:
 
 def room(state: State, queue: Queue) -> list[Source] | None:
     """The source of each member, if there is room for all of them now."""
-    if queue.where is ANYWHERE and state.index.find(queue.request, queue) is None:
+    function, where, least = queue.ready[0].function, queue.where, queue.request
+    gang = function.spec.gang
+    assert gang is not None
+    if not where.group and state.index.room(least, gang.ranks, gang.ranks_per_node or gang.ranks) < gang.ranks:
         return None  # the frequent case, and a cheap check
-    able = [one for one in sources(state, queue.where) if one.may_take(queue.request, queue)]
-    there = in_order(able, queue.where.spread)
-    return spots(state, queue.ready[0].function, there, [one.free for one in there])
+    if gang.ranks_per_node:
+        least = times(least, gang.ranks % gang.ranks_per_node or gang.ranks_per_node)
+    able = [one for one in with_room(state, least, where) if one.may_take(queue.request, queue) and allows(where, one)]
+    there = in_order(able, where.spread)
+    return spots(state, function, there, [one.free for one in there])
 
 
 def form(state: State, queue: Queue) -> Gang | None:
@@ -180,11 +185,16 @@ def reserve(state: State, queue: Queue, now: int) -> None:
     family = queue.family
     if family.reserved or family.first() is not queue or not queue.may_begin() or now < family.no_reservation_until_us:
         return
-    possible = sources(state, queue.where)
+    function, where = queue.ready[0].function, queue.where
+    possible = sources(state, where)
     able = [one for one in possible if one.reserved_for is None or one.reserved_for.priority < family.priority]
-    there = in_order(able, queue.where.spread)
-    chosen = spots(state, queue.ready[0].function, there, [reachable(one) for one in there])
-    if chosen is None:
+    some = able[: max(RESERVABLE_MAX, 2 * function.spec.ranks)]  # of thousands of nodes a gang needs few
+    for there in (some, able) if len(some) < len(able) else (able,):
+        ordered = in_order(there, where.spread)
+        chosen = spots(state, function, ordered, [reachable(one) for one in ordered])
+        if chosen is not None:
+            break
+    else:
         return
     distinct = list(dict.fromkeys(chosen))
     for source in distinct:

@@ -86,6 +86,7 @@ def leave_node(state: State, rank: Rank, cause: str) -> None:
     node = rank.node
     ran_calls = node.hosts_executors
     node.ranks.remove(rank)
+    state.able.clear()
     node.pressure.pop(rank.number, None)
     if node.hosts_executors:
         unseen = node.inventory.forget_rank(rank.number)

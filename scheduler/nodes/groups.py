@@ -14,6 +14,8 @@ The steps of removing a group:
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from mpi_runtime.scheduler.actors import lifetimes
@@ -94,7 +96,11 @@ def find_spots(state: State, group: Group) -> packing.Spots | None:
     """Where the missing bundles of a group can be placed now; None: not yet."""
     missing = [group.requests[index] for index in group.missing()]
     asks = Contender(group)
-    if not group.is_feasible or any(state.index.find(request, asks) is None for request in missing):
+    most = 1 if group.strategy == STRICT_SPREAD else len(missing)
+    if not group.is_feasible or any(
+        state.index.room(request, count, most) < count or state.index.find(request, asks) is None
+        for request, count in Counter(missing).items()
+    ):
         return None  # the frequent case, and a cheap check
     return arrange(state, group, {node.number: node.free for node in able(state) if node.reserved_for in (None, group)})
 

@@ -27,6 +27,7 @@ def join(state: State, event: RankJoined, now: int) -> None:
         node.labels = {NODE_ID: node.id, HOSTNAME: event.hostname}
         state.hosts[event.host] = state.nodes[node.number] = node
     node.labels.update(event.labels)
+    state.able.clear()
     rank = Rank(event.rank, node, bool(event.cpus or event.cpu > 0), cpus=event.cpus)
     state.ranks[event.rank] = rank
     node.ranks.append(rank)

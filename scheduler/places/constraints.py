@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
+from operator import attrgetter
 
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.amounts import Request
@@ -24,6 +25,9 @@ from mpi_runtime.scheduler.values.objects import await_value
 NODE_ID = "ray.io/node-id"
 HOSTNAME = "hostname"
 """Labels that every node has."""
+_number = attrgetter("number")
+ABLE_MAX = 256
+"""Conditions on labels for which the nodes are kept."""
 
 
 def matches(wanted: tuple[Label, ...], labels: dict[str, str]) -> bool:
@@ -54,9 +58,17 @@ def resolve(state: State, where: Where, request: Request) -> Where:
 
 
 def able(state: State, labels: tuple[Label, ...] = ()) -> list[Node]:
-    """The nodes that run calls and match these labels."""
-    nodes = state.nodes.values() if (named := named_nodes(state, labels)) is None else named
-    return [node for node in nodes if node.hosts_executors and matches(labels, node.labels)]
+    """The nodes that run calls and match these labels. The list is kept until nodes change."""
+    found = state.able.get(labels)
+    if found is None:
+        named = named_nodes(state, labels)
+        nodes = state.nodes.values() if named is None else named
+        found = [node for node in nodes if node.hosts_executors and matches(labels, node.labels)]
+        if named is None:
+            if len(state.able) >= ABLE_MAX:
+                state.able.clear()
+            state.able[labels] = found
+    return found
 
 
 def named_nodes(state: State, labels: tuple[Label, ...]) -> list[Node] | None:
@@ -93,6 +105,14 @@ def sources(state: State, where: Where) -> Iterable[Source]:
     return able(state, where.labels)
 
 
+def with_room(state: State, request: Request, where: Where) -> Iterable[Source]:
+    """The nodes or bundles that calls with this place may use, without most of those that lack room for a request."""
+    if where.group:
+        return sources(state, where)
+    some = able(state, where.labels)
+    return state.index.candidates(request, some if where.labels else None)
+
+
 def reachable(source: Source) -> Pool:
     """The resources of a source that can become free by waiting: not those of actors and placement groups."""
     pool = copy_of(source.total)
@@ -108,8 +128,7 @@ def reachable(source: Source) -> Pool:
 def longest_us(state: State, queue: Queue) -> int:
     """The longest call with the queue's request and place that can start now; NOTHING: any; -1: none."""
     where, most_us = queue.where, -1
-    is_any = not (where.group or named_nodes(state, where.labels))
-    for source in state.index.candidates(queue.request) if is_any else sources(state, where):
+    for source in with_room(state, queue.request, where):
         if source.is_closed() or not allows(where, source) or not fits(queue.request, source.free):
             continue
         if source.reserved_for in (None, queue.family) or source.reserved_for.spares(queue.request, source.free):
@@ -133,7 +152,8 @@ def find_source(state: State, queue: Queue) -> Source | None:
     for labels in dict.fromkeys((where.labels + where.preferred, where.labels)):
         near_nodes = [state.nodes[queue.near]] if queue.near in state.nodes else []
         is_any = named_nodes(state, labels) is None
-        for node in chain(near_nodes, state.index.candidates(queue.request) if is_any else able(state, labels)):
+        some = able(state, labels)
+        for node in chain(near_nodes, state.index.candidates(queue.request, some) if is_any else some):
             if node.may_take(queue.request, queue) and matches(labels, node.labels):
                 return node
     return None
@@ -141,15 +161,14 @@ def find_source(state: State, queue: Queue) -> Source | None:
 
 def next_in_turn(state: State, queue: Queue, labels: tuple[Label, ...]) -> Node | None:
     """The next node with room, after the node that got the last spread call."""
-    if state.index.find(queue.request, queue) is None:
-        return None
-    numbers = sorted(state.nodes)
-    start = bisect_right(numbers, state.last_spread)
-    for number in numbers[start:] + numbers[:start]:
-        node = state.nodes[number]
-        if node.hosts_executors and node.may_take(queue.request, queue) and matches(labels, node.labels):
-            return node
-    return None
+    some = able(state, labels)  # by number
+    few = state.index.room(queue.request, len(some), 1)
+    if few * few <= len(some):  # else one of them is met sooner in turn
+        there = state.index.candidates(queue.request, some if labels else None)
+        some = sorted((node for node in there if matches(labels, node.labels)), key=_number)
+    start = bisect_right(some, state.last_spread, key=_number)
+    in_turn = chain(islice(some, start, None), islice(some, start))
+    return next((node for node in in_turn if node.may_take(queue.request, queue)), None)
 
 
 # Placement groups

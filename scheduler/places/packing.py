@@ -8,7 +8,8 @@ in front.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from mpi_runtime.scheduler.protocol.amounts import Request
@@ -67,13 +68,18 @@ def _on_one(asked: Sequence[Asked], order: list[int], pools: Mapping[int, Pool])
 def _on_few(asked: Sequence[Asked], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
     """On nodes that have one already, else on the largest."""
     numbers = _roomiest_first(pools)
-    return _fill(asked, order, pools, lambda used, _: sorted(numbers, key=lambda number: number not in used))
+
+    def preference(used: Counter[int], _: Mapping[int, Pool]) -> Iterable[int]:
+        yield from (number for number in numbers if number in used)
+        yield from (number for number in numbers if number not in used)
+
+    return _fill(asked, order, pools, preference)
 
 
 def _on_many(asked: Sequence[Asked], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
     """On nodes that have fewest of them so far."""
     numbers = _roomiest_first(pools)
-    return _fill(asked, order, pools, lambda used, _: sorted(numbers, key=used.count))
+    return _fill(asked, order, pools, lambda used, _: sorted(numbers, key=used.__getitem__))
 
 
 def _where_tightest(asked: Sequence[Asked], order: list[int], pools: Mapping[int, Pool]) -> Spots | None:
@@ -93,12 +99,12 @@ def _fill(
     asked: Sequence[Asked],
     order: list[int],
     pools: Mapping[int, Pool],
-    preference: Callable[[list[int], Mapping[int, Pool]], list[int]],
+    preference: Callable[[Counter[int], Mapping[int, Pool]], Iterable[int]],
 ) -> Spots | None:
     """Each bundle onto the first node where it fits. `preference` orders them by what was used and what is left."""
     left = {**pools}
     spots: Spots = []
-    used: list[int] = []
+    used = Counter[int]()
     for index in order:
         one = asked[index]
         number = next((number for number in preference(used, left) if one.may_take(number, left[number])), None)
@@ -107,7 +113,7 @@ def _fill(
         if number not in used:
             left[number] = copy_of(pools[number])
         take(one.request, left[number])
-        used.append(number)
+        used[number] += 1
         spots.append((index, number))
     return spots
 
@@ -117,18 +123,25 @@ def _on_different(asked: Sequence[Asked], order: list[int], pools: Mapping[int, 
     if len(asked) > len(pools):
         return None
     numbers = _roomiest_first(pools)
+    left = dict.fromkeys(numbers)
     owner: dict[int, int] = {}
     place: dict[int, int] = {}
     for first in order:
         wanted_by: dict[int, int] = {}
         moving = [first]
-        free: int | None = None
+        able = (number for number in left if asked[first].may_take(number, pools[number]))
+        free = next(able, None)  # most often there is one, and nobody has to move
+        if free is not None:
+            owner[free], place[first] = first, free
+            del left[free]
+            continue
         for index in moving:  # it grows
             for number in numbers:
                 if number not in wanted_by and asked[index].may_take(number, pools[number]):
                     wanted_by[number] = index
                     if number not in owner:
                         free = number
+                        del left[number]
                         break
                     moving.append(owner[number])
             if free is not None:

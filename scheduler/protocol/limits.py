@@ -84,8 +84,8 @@ RESERVATION_US: Final = 10_000_000
 """How long a large request may reserve a node at first. Afterwards it waits as long without a reservation. Each time
 that was not enough, both last twice as long: with calls that take a time T it is served within some 8 T."""
 
-RESERVABLE_MAX: Final = 64
-"""How many nodes are compared for a reservation."""
+RESERVABLE_MAX: Final = 8
+"""How many nodes are compared for a reservation: with more of them it would begin hardly sooner."""
 
 DEPTH_MAX: Final = 255
 """The deepest nesting of calls that counts: deeper calls are served first; beyond this all count alike."""

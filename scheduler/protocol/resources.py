@@ -81,35 +81,61 @@ def without_gpus(first: Request, second: Request) -> Request:
     return Request(first.cpu + second.cpu, 0, first.memory + second.memory, tuple(sorted(custom.items())))
 
 
+def times(request: Request, count: int) -> Request:
+    """This many equal requests as one."""
+    custom = tuple((name, units * count) for name, units in request.custom)
+    cpu, gpu, memory = request.cpu * count, request.gpu * count, request.memory * count
+    return Request(cpu, gpu, memory, custom, request.gpu_memory)
+
+
 def fits(request: Request, pool: Pool) -> bool:
     """Whether the pool can serve the request."""
     if request.cpu > pool.cpu and request.cpu:
         return False
     if request.memory > pool.memory:
         return False
-    if request.needs_gpu and choose_gpus(request, pool) is None:
+    if request.needs_gpu and not has_gpus(request, pool):
         return False
     return all(units <= pool.custom.get(name, 0) for name, units in request.custom)
 
 
 def room(request: Request, pool: Pool, most: int) -> int:
     """How often a pool can serve a request, up to `most`."""
-    if not request.needs_gpu:
-        asked = [(pool.cpu, request.cpu), (pool.memory, request.memory)]
-        asked += [(pool.custom.get(name, 0), units) for name, units in request.custom]
-        return max(0, min([most, *(there // units for there, units in asked if units)]))
+    asked = [(pool.cpu, request.cpu), (pool.memory, request.memory)]
+    asked += [(pool.custom.get(name, 0), units) for name, units in request.custom]
+    most = max(0, min([most, *(there // units for there, units in asked if units)]))
+    if not most or not request.needs_gpu:
+        return most
+    if request.gpu == UNIT:
+        return min(most, len(_single(request, pool)))
     left, count = copy_of(pool), 0
-    while count < most and fits(request, left):
-        take(request, left)
+    while count < most and (gpus := choose_gpus(request, left)) is not None:
+        subtract_gpus(gpus, left)
         count += 1
     return count
 
 
+def has_gpus(request: Request, pool: Pool) -> bool:
+    """Whether there are GPUs for a request, of which they need not be chosen yet."""
+    return bool(_single(request, pool)) if request.gpu == UNIT else choose_gpus(request, pool) is not None
+
+
+def _single(request: Request, pool: Pool) -> tuple[int, ...]:
+    """The devices that can serve a request for one whole GPU."""
+    inventory, memory = devices_of(pool)
+    return ledger.whole(inventory, pool.gpu_units, memory, 1, request.gpu_memory, request.types)
+
+
 def choose_gpus(request: Request, pool: Pool) -> Granted | None:
     """GPUs for a request: whole free ones with the best links, or the fullest one that still has the share."""
-    inventory = pool.inventory or unknown(len(pool.gpu_units))
-    memory = pool.gpu_memory or [0] * len(pool.gpu_units)
+    inventory, memory = devices_of(pool)
     return ledger.choose(inventory, pool.gpu_units, memory, request.gpu, request.gpu_memory, request.types)
+
+
+def devices_of(pool: Pool) -> tuple[Inventory, list[int]]:
+    """The GPUs of a pool, and their free bytes."""
+    count = len(pool.gpu_units)
+    return pool.inventory or unknown(count), pool.gpu_memory or [0] * count
 
 
 @cache

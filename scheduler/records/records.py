@@ -398,7 +398,12 @@ def node_of(source: Source) -> Node:
 
 def granted(source: Source) -> list[Executor]:
     """The executors with a grant of a source."""
-    return [one for one in node_of(source).executors() if one.source is source and one.grant is not None]
+    return [
+        one
+        for rank in node_of(source).ranks
+        for one in rank.executors.values()
+        if one.grant is not None and one.source is source
+    ]
 
 
 class Function(Struct, eq=False, gc=False):

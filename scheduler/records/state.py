@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.effects import Effects, Erase, Free, RankEffect, StopExecutor
-from mpi_runtime.scheduler.protocol.events import BundleSpec, OnDisk, Place, RefusedError, Stored
+from mpi_runtime.scheduler.protocol.events import BundleSpec, Label, OnDisk, Place, RefusedError, Stored
 from mpi_runtime.scheduler.protocol.limits import HISTORY_CALLS_MAX
 from mpi_runtime.scheduler.protocol.resources import give_back
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Claimant
@@ -280,6 +280,8 @@ class State:
         """Lost ranks, with the cause in words."""
         self.executors: dict[int, Executor] = {}
         self.index = Index()
+        self.able: dict[tuple[Label, ...], list[Node]] = {}
+        """The nodes that run calls, by the labels that they match; cleared when nodes change: see `constraints.py`."""
         self.device_nodes: dict[str, int] = {}
         """The node of each GPU, by UUID: containers may show one GPU on two hosts."""
         self.queues: dict[tuple[object, ...], Queue] = {}

@@ -177,7 +177,8 @@ def check_node(state: State, node: Node) -> None:
     places = state.index._places.get(node.number)
     if places is not None:
         expected = {"CPU": free.cpu, **free.custom, **({"GPU": sum(free.gpu_units)} if free.gpu_units else {})}
-        assert places == expected, f"{name}: the index says {places}, free is {expected}"
+        levels = {resource: level for resource, (level, _) in places.items()}
+        assert levels == expected, f"{name}: the index says {levels}, free is {expected}"
 
 
 def check_bundle(state: State, bundle: Bundle) -> None:

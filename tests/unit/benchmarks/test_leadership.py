@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from benchmarks import leadership
-from benchmarks.leadership import DUMMY, TITLE, WAVES, WORKLOADS, measure, put, rows, used
+from benchmarks.leadership import DUMMY, GPUS, TITLE, WAVES, WORKLOADS, Kind, bound_s, measure, put, rows, used
 
 
 def test_a_head_that_costs_nothing_keeps_all_cpus_busy() -> None:
@@ -19,9 +21,42 @@ def test_a_head_that_costs_nothing_keeps_all_cpus_busy() -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_every_task_ends(name: str) -> None:
+def test_every_task_ends_and_not_before_the_bound(name: str) -> None:
     made = measure(WORKLOADS[name], 2, charge=0)
     assert made.ended == len(made.duration)
+    assert bound_s(made, 2) <= made.last_us / 1e6
+
+
+def test_the_bound_is_the_scarcest_resource_or_the_longest_task() -> None:
+    nodes = 2
+    assert bound_s(measure(DUMMY, nodes, charge=0), nodes) == WAVES * 180
+    for kind, least_s in [
+        (Kind("gpu", GPUS, 10, 10, gpus=1), 10),
+        (Kind("gang", 1, 10, 10, cpus=7, gpus=1, ranks=16, on_node=8), 20),
+        (Kind("long", 1, 50, 50), 50),
+    ]:
+        assert bound_s(measure([kind], nodes, charge=0), nodes) == pytest.approx(least_s)
+
+
+def test_a_task_costs_no_more_on_a_machine_with_more_nodes() -> None:
+    few, many = (steps(nodes) for nodes in (16, 32))
+    assert many < 1.15 * few
+
+
+def steps(nodes: int) -> float:
+    """The calls and returns of functions for one task of a campaign: about what it costs, on any machine."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(note)
+    try:
+        made = measure(WORKLOADS["campaign"], nodes, charge=0)
+    finally:
+        sys.setprofile(None)
+    return count / len(made.duration)
 
 
 def test_a_line_that_may_take_too_long_is_left_out() -> None:

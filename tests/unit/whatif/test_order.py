@@ -1,6 +1,7 @@
 """In which order calls start: gaps before reservations, longest paths, priorities, accounts; in virtual time."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -71,14 +72,21 @@ def test_what_may_take_any_time_waits() -> None:
     assert starts(found["filler"]) == [110]
 
 
+@dataclass(eq=False)
+class Length:
+    """A function, as far as its length is concerned."""
+
+    may_take_us: int
+
+
 @pytest.mark.parametrize(
     ("may_take_us", "end_us"), [([5, 100], 115), ([0, 100], 110), ([-1, 100], 50), ([100, -1], 50), ([5], 50)]
 )
 def test_an_executor_ends_after_all_that_it_has_in_hand_and_any_time_if_one_call_is_unknown(
     may_take_us: list[int], end_us: int
 ) -> None:
-    tasks = {index: SimpleNamespace(function=SimpleNamespace(may_take_us=us)) for index, us in enumerate(may_take_us)}
-    assert backfill.ends_us(cast(Any, SimpleNamespace(progress_us=10, assigned=tasks)), now=50) == end_us
+    tasks = {index: SimpleNamespace(function=Length(us)) for index, us in enumerate(may_take_us)}
+    assert backfill.ends_us(cast(Any, SimpleNamespace(progress_us=10, assigned=tasks)), {}, now=50) == end_us
 
 
 def queue_of(may_take_us: int | None, takes_us: int = NOTHING) -> Any:
@@ -105,8 +113,6 @@ def test_the_next_call_of_a_queue_takes_as_long_as_its_function_may() -> None:
 def test_what_waits_is_served_again_where_there_is_more_room_before_a_claimant(
     known_us: int, begins_in_us: int, is_served: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfill, "reachable", lambda source: None)
-    monkeypatch.setattr(backfill, "fits", lambda request, pool: True)
     monkeypatch.setattr(backfill, "comes_free_in_us", lambda source, request, now: 10)
     source = SimpleNamespace(begins_in_us=begins_in_us)
     large = family_of(queue_of(None), source)
