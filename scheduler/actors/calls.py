@@ -92,11 +92,13 @@ def pump(state: State, actor: Actor, now: int) -> None:
         return  # what comes back goes before
     waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
     in_order = not out_of_order(actor)
-    behind = {line_of(actor, task): task for task in executor.followers.values()}  # the last of each line
+    behind: dict[tuple[int, str, int], Task] = {}  # the last follower of each line
+    if executor.followers:
+        behind = {line_of(actor, task): task for task in executor.followers.values()}
     for (_, group), lines in turns(actor).items():
         room = 0 if group in waiting_groups else room_for(actor, executor, group)
         sent: dict[tuple[int, str, int], None] = {}
-        is_free = in_order and room > 0 and lines[0] not in behind
+        is_free = in_order and room > 0 and not (behind and lines[0] in behind)
         if is_free and (count := send_first(state, executor, actor.callers[lines[0]], room)):
             room -= count
             sent[lines[0]] = None
