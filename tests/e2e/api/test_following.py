@@ -268,13 +268,11 @@ assert ray.get(go_on.remote(counter, [link])) == 301
 failed = counter.add.remote(77, link)
 for _ in range(5):
     failed = counter.add.remote(1, failed)
-before = len(ray.get(counter.all.remote()))
 try:
     ray.get(failed)
+    raise AssertionError("the error went lost")
 except KeyError:
     pass
-else:
-    raise AssertionError("the error went lost")
 assert ray.get(counter.all.remote())[-2:] == [1, 77]
 assert ray.get(counter.add.remote(5)) == 5
 
