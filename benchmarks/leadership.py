@@ -66,7 +66,7 @@ SECOND_US = 1_000_000
 NODES = (1, 4, 16, 64, 256, 1024)
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 TITLE = "## One head for a leadership machine"
-"""The last section of the page. `benchmarks.peers`, which writes the others, keeps it."""
+"""The first section of the page that `benchmarks.peers`, which writes those before, keeps."""
 PAPER = """\
 | arXiv 2509.20819, Frontier, the best of its figures | tasks/s | utilisation |
 | --- | ---: | ---: |
@@ -331,9 +331,10 @@ def rows(nodes: Iterable[int], charge: float, only: str | None, limit_s: float) 
 
 
 def put(section: str) -> None:
-    """Replace the section of the page, which is its last one."""
-    before = PAGE.read_text().partition(f"\n{TITLE}")[0]
-    PAGE.write_text(f"{before.rstrip()}\n\n{section}")
+    """Replace the section of the page with this title, or add it as the last one."""
+    before, _, rest = PAGE.read_text().partition(f"\n{section.splitlines()[0]}\n")
+    _, mark, after = rest.partition("\n## ")
+    PAGE.write_text(f"{before.rstrip()}\n\n{section.rstrip()}\n{mark}{after}")
 
 
 def main() -> None:

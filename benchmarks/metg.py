@@ -1,26 +1,34 @@
 """How short may tasks be that depend on each other? Task Bench's METG(50 %), for five systems.
 
-    python -m benchmarks.metg                          # width 4, three rounds, about ten minutes
+    python -m benchmarks.metg                          # width 4, three rounds, at most ten minutes
+    python -m benchmarks.metg --write                  # puts the table into docs/performance.md, too
     python -m benchmarks.metg --widths 2 4 8 --rounds 5
     python -m benchmarks.metg --only mpi_runtime ray --patterns stencil_1d
 
 METG(50 %) is the shortest task with which half of the machine's time is useful: graphs of ever shorter tasks are run,
 and the length at which efficiency crosses 50 % is interpolated, in the logarithm of the length. Two workers everywhere.
 Tasks are loops of a fixed number of turns, measured once on the idle machine. `mpi4py` is bulk-synchronous steps of
-bare MPI: the limit. The systems take turns, each restarted; the figures are medians of the rounds. Measure quietly.
+bare MPI: the limit. The systems take turns, each restarted; the figures are medians of the rounds. Measure quietly,
+with a Python that has Ray, Dask and mpi4py: a system that is not installed is left out.
 """
 
 import argparse
+import datetime
 import itertools
 import math
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.launching import json_lines, machine, mpirun
+from benchmarks.leadership import put
 from benchmarks.peers import markdown
 from benchmarks.systems.graphs import PATTERNS, loops_per_us
+
+TITLE = "## Short tasks that depend on each other"
+"""The section of the page."""
 
 Row = tuple[str, str, int]
 """A system, a pattern and a width."""
@@ -82,30 +90,58 @@ def _order(one: tuple[str, int]) -> tuple[int, int]:
     return list(PATTERNS).index(one[0]), one[1]
 
 
-def main() -> None:
-    """Measure all, in turns."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each system is started (3)")
-    parser.add_argument("--widths", nargs="+", type=int, default=[4], help="points of a row (4)")
-    parser.add_argument("--patterns", nargs="+", choices=list(PATTERNS), default=list(PATTERNS))
-    parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
-    parser.add_argument("--timeout-s", type=float, default=600.0, help="of one system in one round (600)")
-    chosen = parser.parse_args()
-    speed = loops_per_us()
+def measure(chosen: argparse.Namespace, speed: float) -> tuple[dict[Row, list[float]], int]:
+    """Play rounds. Return what they found, and how many there were."""
     arguments = [
         *("--patterns", *chosen.patterns),
         *("--widths", *map(str, chosen.widths)),
         *("--speed", str(speed)),
     ]
     rounds: dict[Row, list[float]] = {}
-    for number in range(chosen.rounds):
-        print(f"round {number + 1} of {chosen.rounds}", file=sys.stderr)
+    started_s, played = time.monotonic(), 0
+    while played < chosen.rounds:
+        elapsed_s = time.monotonic() - started_s
+        if played and elapsed_s * (played + 1) / played > 60 * chosen.minutes:
+            print(f"stopped after {played} of {chosen.rounds} rounds, {elapsed_s:.0f} s", file=sys.stderr)
+            break
+        print(f"round {played + 1} of {chosen.rounds}", file=sys.stderr)
         for system in chosen.only:
             print(f"  {system} ...", flush=True, file=sys.stderr)
             for row, metg_us in play(system, arguments, chosen.timeout_s).items():
                 rounds.setdefault(row, []).append(metg_us)
-    print(f"Medians of {chosen.rounds} rounds; {machine()}; {speed:.0f} turns of the loop in a microsecond.\n")
-    print(markdown(table(rounds, chosen.only)))
+        played += 1
+    return rounds, played
+
+
+def main() -> None:
+    """Measure all, in turns."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each system is started (3)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="begin no round that would end later (10)")
+    parser.add_argument("--widths", nargs="+", type=int, default=[4], help="points of a row (4)")
+    parser.add_argument("--patterns", nargs="+", choices=list(PATTERNS), default=list(PATTERNS))
+    parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
+    parser.add_argument("--timeout-s", type=float, default=600.0, help="of one system in one round (600)")
+    parser.add_argument("--speed", type=float, help="turns of the loop in a microsecond (measured); less: a quick try")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
+    chosen = parser.parse_args()
+    speed = chosen.speed or loops_per_us()
+    rounds, played = measure(chosen, speed)
+    figures = markdown(table(rounds, chosen.only))
+    today = datetime.datetime.now(datetime.timezone.utc).date()
+    text = (
+        f"{today}, {machine()}. Medians of {played} round(s) in which the systems took turns, each restarted; two "
+        f"workers each; {speed:.0f} turns of the loop in a microsecond."
+    )
+    print(f"{text}\n\n{figures}")
+    if chosen.write:
+        says = (
+            "Task Bench's METG(50 %): the shortest task with which half of the machine's time is useful, in "
+            "microseconds. Less is better. `mpi4py` is the limit: bulk-synchronous steps, without a scheduler. A "
+            "system without a figure was not installed, or does not reach one half with tasks of 16 ms."
+        )
+        by = "Written by `python -m benchmarks.metg --write`; do not edit."
+        put("\n\n".join([TITLE, by, text, says, figures]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Calls of actors. They start in the order of each caller, and are sent ahead while an actor has room.
 
-A call that waits for an argument, or is too late to start (`deadline.py`), does not delay other callers.
+A call that waits for an argument, or is too late to start (`deadline.py`), does not delay other callers. One whose
+arguments are made by calls of the same actor need not wait for them: see `follows`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from itertools import takewhile
 
 from mpi_runtime.scheduler.actors import checkpoints
 from mpi_runtime.scheduler.dispatch import deadline
-from mpi_runtime.scheduler.dispatch.dependencies import assign, send_call, wait_again
+from mpi_runtime.scheduler.dispatch.dependencies import assign, come_back, send_call, wait_again
+from mpi_runtime.scheduler.dispatch.following import leader_of, send_behind
 from mpi_runtime.scheduler.dispatch.stealing import ask_back
 from mpi_runtime.scheduler.protocol.events import DRIVER, EndAnnounced
-from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX
+from mpi_runtime.scheduler.protocol.limits import ACTOR_CALLS_MAX, FOLLOWERS_MAX
 from mpi_runtime.scheduler.records import lifecycle
-from mpi_runtime.scheduler.records.lifecycle import READY, STAGING, advance, so_far
+from mpi_runtime.scheduler.records.lifecycle import READY, SENT, STAGING, WAITING, advance, so_far
 from mpi_runtime.scheduler.records.parts import Line
 from mpi_runtime.scheduler.records.records import Actor, Executor, Function, Task
 from mpi_runtime.scheduler.records.state import Client, State
@@ -90,10 +92,14 @@ def pump(state: State, actor: Actor, now: int) -> None:
         return  # what comes back goes before
     waiting_groups = being_brought(actor, executor) if state.end_us is not None else set()
     in_order = not out_of_order(actor)
+    behind: dict[tuple[int, str, int], Task] = {}  # the last follower of each line
+    if executor.followers:
+        behind = {line_of(actor, task): task for task in executor.followers.values()}
     for (_, group), lines in turns(actor).items():
         room = 0 if group in waiting_groups else room_for(actor, executor, group)
         sent: dict[tuple[int, str, int], None] = {}
-        if in_order and room > 0 and (count := send_first(state, executor, actor.callers[lines[0]], room)):
+        is_free = in_order and room > 0 and not (behind and lines[0] in behind)
+        if is_free and (count := send_first(state, executor, actor.callers[lines[0]], room)):
             room -= count
             sent[lines[0]] = None
             if not actor.callers[lines[0]]:
@@ -102,6 +108,18 @@ def pump(state: State, actor: Actor, now: int) -> None:
             key = lines[0] if len(lines) == 1 else min(lines, key=lambda key: actor.callers[key][0].order)
             queue = actor.callers[key]
             task = queue[0]
+            if task.state == WAITING or key in behind:
+                if room > 0 and follows(state, executor, task, behind.get(key)):
+                    room -= 1
+                    sent[key] = None
+                    send_behind(state, executor, task)
+                    behind[key] = task
+                    queue.popleft()
+                    queue.tidy()
+                    if queue:
+                        continue
+                lines.remove(key)
+                continue
             timed = task.function.is_timed and task.state == READY and is_timed(actor, task.function)
             if timed:
                 if deadline.is_late(state, task.function, now):
@@ -120,7 +138,7 @@ def pump(state: State, actor: Actor, now: int) -> None:
                 if timed and not was_sent:
                     waiting_groups.add(group)
                     room = 0
-                if queue and queue[0].state == READY:
+                if queue and queue[0].state in (READY, WAITING):
                     continue
             lines.remove(key)
         for key in sent:  # next time other lines are first
@@ -148,6 +166,24 @@ def send_first(state: State, executor: Executor, line: Line[Task], room: int) ->
         count += 1
     line.tidy()
     return count
+
+
+def follows(state: State, executor: Executor, task: Task, last: Task | None) -> bool:
+    """Whether the first call of a line may be sent behind calls of its actor that make its arguments.
+
+    `last`: the last such call of the line that has not ended. If it comes back, what was sent behind it in its line
+    would overtake it. So there only calls that need its value are sent: these come back too.
+    """
+    actor = executor.actor
+    assert actor is not None
+    return (
+        leader_of(state, task) is executor
+        and (last is None or last.id in task.call.arguments)
+        and len(executor.followers) < FOLLOWERS_MAX
+        and not actor.spec.concurrency
+        and actor.saves is None
+        and executor.gang is None
+    )
 
 
 def being_brought(actor: Actor, executor: Executor) -> set[str]:
@@ -219,7 +255,7 @@ def fail_pending(state: State, actor: Actor) -> None:
     """Fail all calls that were not sent. Calls that still wait for arguments fail when they are ready."""
     for queue in list(actor.callers.values()):
         for task in list(queue):
-            if task.state in (READY, lifecycle.WAITING):
+            if task.state in (READY, WAITING):
                 fail_call(state, actor, task)
     actor.callers.clear()
 
@@ -237,6 +273,9 @@ def give_again(
         advance(state.stories, task, lifecycle.RETRY)
         retries.spend(state, task, had_ended)
         task.call.attempt += 1
+    elif task.has_followed and task.state == SENT:
+        come_back(state, task, cause)
+        return
     else:
         advance(state.stories, task, lifecycle.TAKE_BACK, cause)
     task.executor = None

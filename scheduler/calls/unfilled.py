@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mpi_runtime.scheduler.actors.calls import give_again
 from mpi_runtime.scheduler.calls.refusals import check_unknown_end
 from mpi_runtime.scheduler.dispatch.dependencies import come_back
 from mpi_runtime.scheduler.dispatch.dispatch import settle
@@ -22,8 +23,13 @@ def unfilled(state: State, client: Client, event: Unfilled, now: int) -> None:
     lacks = event.id in executor.followers and task.state == SENT
     require(lacks, f"a call of {task.function.spec.name} comes back as it cannot")
     executor.drop(event.id)
+    cause = "its executor had not made an argument"
     if task.is_cancelled:
         call_ends.cancelled(state, task)
+    elif task.actor is not None:
+        give_again(state, task.actor, task, cause)
     else:
-        come_back(state, task, "its executor had not made an argument")
+        come_back(state, task, cause)
+    if task.actor is not None:
+        state.called[task.actor] = None
     settle(state, executor, now)

@@ -5,8 +5,9 @@ value: the executor fills the arguments in from its last results, by their ids. 
 has raised, was stolen or has returned a large value, the follower comes back and waits as others do. A call follows
 once at most. Nothing in an executor waits.
 
-A call follows if the delay that it risks is small: it and the calls before it are short, and stand closely behind each
-other. See docs/decisions/0306.
+A task follows if the delay that it risks is small: it and the calls before it are short, and stand closely behind each
+other. A call of an actor follows calls of that actor, as the first of its line (`actors/calls.py`). See
+docs/decisions/0306.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mpi_runtime.scheduler.dispatch.dispatch import estimate_us, first_waiting, 
 from mpi_runtime.scheduler.dispatch.executors import ahead_us
 from mpi_runtime.scheduler.dispatch.queues import queue_at
 from mpi_runtime.scheduler.protocol.effects import Ready
-from mpi_runtime.scheduler.protocol.events import Call, TaskSpec
+from mpi_runtime.scheduler.protocol.events import Call, MethodSpec, TaskSpec
 from mpi_runtime.scheduler.protocol.limits import (
     DEPTH_MAX,
     FOLLOW_US_MAX,
@@ -38,7 +39,12 @@ def look(state: State, now: int) -> None:
     for lead in leads:  # which grow, since calls follow followers
         for task in candidates(state, lead):
             executor = leader_of(state, task)
-            if executor is not None and has_room(state, executor, task, now):
+            if executor is None:
+                continue
+            if task.actor is not None:
+                if executor.actor is task.actor:  # it goes when it is the first of its line
+                    state.called[task.actor] = None
+            elif has_room(state, executor, task, now):
                 follow(state, executor, task, now)
                 leads.append(task)
 
@@ -79,8 +85,7 @@ def may_follow(function: Function, call: Call) -> bool:
     return (
         0 <= function.duration_us <= FOLLOW_US_MAX
         and len(call.arguments) <= WANTED_MAX
-        and type(spec.kind) is TaskSpec
-        and spec.max_retries != 0
+        and (type(spec.kind) is MethodSpec or (type(spec.kind) is TaskSpec and spec.max_retries != 0))
         and spec.num_returns >= 0
         and spec.gang is None
         and function.where is ANYWHERE
@@ -132,10 +137,17 @@ def is_close_behind(executor: Executor, task: Task) -> bool:
 
 
 def follow(state: State, executor: Executor, task: Task, now: int) -> None:
-    """Send a call behind those that make its arguments, with the values that exist."""
-    queue, call = executor.queue, task.call
+    """Send a task behind those that make its arguments."""
+    queue = executor.queue
     assert queue is not None
-    messages = state.effects.clients[executor.id]
+    task.queue = queue
+    send_behind(state, executor, task, estimate_us(task.function))
+    note_load(state, queue, executor, now)
+
+
+def send_behind(state: State, executor: Executor, task: Task, estimate_us: int = 0) -> None:
+    """Send a call with those of its arguments that exist, behind the calls that make the others."""
+    call, messages = task.call, state.effects.clients[executor.id]
     if call.spec not in executor.known:
         executor.known.add(call.spec)
         messages.append(task.function.spec)
@@ -147,12 +159,11 @@ def follow(state: State, executor: Executor, task: Task, now: int) -> None:
             found.waiters = [waiter for waiter in found.waiters if waiter is not task] or None
             if found.waiters is None and found.task is not None:
                 found.task.call.wanted = False  # nobody else waits for its end
-    task.missing, task.has_followed, task.queue = 0, True, queue
-    executor.take(task, estimate_us(task.function))
+    task.missing, task.has_followed = 0, True
+    executor.take(task, estimate_us)
     executor.followers[task.id] = task
     advance(state.stories, task, FOLLOW)
     messages.append(call)
-    note_load(state, queue, executor, now)
 
 
 def note_load(state: State, queue: Queue, executor: Executor, now: int) -> None:

@@ -398,12 +398,7 @@ def node_of(source: Source) -> Node:
 
 def granted(source: Source) -> list[Executor]:
     """The executors with a grant of a source."""
-    return [
-        one
-        for rank in node_of(source).ranks
-        for one in rank.executors.values()
-        if one.grant is not None and one.source is source
-    ]
+    return [x for rank in node_of(source).ranks for x in rank.executors.values() if x.grant and x.source is source]
 
 
 class Function(Struct, eq=False, gc=False):

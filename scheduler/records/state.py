@@ -272,18 +272,7 @@ class State:
         """Groups that are not placed, in order of creation."""
         self.clients: dict[int, Client] = {}
         self._begin_drivers()
-        self.nodes: dict[int, Node] = {}
-        self.hosts: dict[int, Node] = {}
-        """Nodes, by the lowest rank of each host."""
-        self.ranks: dict[int, Rank] = {}
-        self.lost: dict[int, str] = {}
-        """Lost ranks, with the cause in words."""
-        self.executors: dict[int, Executor] = {}
-        self.index = Index()
-        self.able: dict[tuple[Label, ...], list[Node]] = {}
-        """The nodes that run calls, by the labels that they match; cleared when nodes change: see `constraints.py`."""
-        self.device_nodes: dict[str, int] = {}
-        """The node of each GPU, by UUID: containers may show one GPU on two hosts."""
+        self._begin_nodes()
         self.queues: dict[tuple[object, ...], Queue] = {}
         self.dirty: list[Queue] = []
         """Queues that the next decision serves."""
@@ -330,6 +319,20 @@ class State:
         """As in `JobBegan`, and whether the job is about to end."""
         self.errors: dict[tuple[str, str], ErrorSeen] = {}
         """Kinds of errors, by function and text."""
+
+    def _begin_nodes(self) -> None:
+        self.nodes: dict[int, Node] = {}
+        self.hosts: dict[int, Node] = {}
+        """Nodes, by the lowest rank of each host."""
+        self.ranks: dict[int, Rank] = {}
+        self.lost: dict[int, str] = {}
+        """Lost ranks, with the cause in words."""
+        self.executors: dict[int, Executor] = {}
+        self.index = Index()
+        self.able: dict[tuple[Label, ...], list[Node]] = {}
+        """The nodes that run calls, by the labels that they match; cleared when nodes change: see `constraints.py`."""
+        self.device_nodes: dict[str, int] = {}
+        """The node of each GPU, by UUID: containers may show one GPU on two hosts."""
 
     def _begin_drivers(self) -> None:
         self.accounts: dict[str, Account] = {}

@@ -115,6 +115,29 @@ def chains(random: random.Random, size: int) -> None:
         assert mark[4:] == b"".join(other[:4] for _, other in ray.get(makers)), "a value was made twice"
 
 
+@ray.remote(max_restarts=-1, max_task_retries=-1, num_cpus=0)
+class Linker:
+    def link(self, number: int, *before: tuple[int, bytes]) -> tuple[int, bytes]:
+        return number + sum(one for one, _ in before), os.urandom(4) + b"".join(mark[:4] for _, mark in before)
+
+
+def lines(random: random.Random, size: int) -> None:
+    """Calls of an actor that need each other's values, and others between them: all right, in order."""
+    ours = [Linker.remote() for _ in range(2)]
+    last: list[tuple[Any, int]] = [(noted(ours[0].link.remote(1)), 1)]
+    checked: list[tuple[Any, list[Any], int]] = []
+    for number in range(60 * size):
+        chosen = last[-1:] if random.random() < 0.8 else random.sample(last, min(len(last), random.randrange(3)))
+        actor = ours[random.random() < 0.05]
+        makers, total = [ref for ref, _ in chosen], number + sum(one for _, one in chosen)
+        last = [*last[-5:], (noted(actor.link.remote(number, *makers)), total)]
+        checked.append((last[-1][0], makers, total))
+    for ref, makers, total in checked:
+        found, mark = ray.get(ref)
+        assert found == total, (found, total)
+        assert mark[4:] == b"".join(other[:4] for _, other in ray.get(makers)), "a value was made twice"
+
+
 # Actors that count.
 
 
@@ -317,7 +340,8 @@ def squares(random: random.Random, size: int) -> None:
 
 
 PROGRAMS: dict[str, Callable[[random.Random, int], None]] = {
-    one.__name__: one for one in (graph, chains, actors, once, generators, groups, shuffle, parameter_server, squares)
+    one.__name__: one
+    for one in (graph, chains, lines, actors, once, generators, groups, shuffle, parameter_server, squares)
 }
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from mpi_runtime.scheduler.actors.calls import begins_at_once, being_brought, is_timed, out_of_order, room_for
+from mpi_runtime.scheduler.actors.calls import begins_at_once, being_brought, is_timed, line_of, out_of_order, room_for
 from mpi_runtime.scheduler.actors.checkpoints import holds_back
 from mpi_runtime.scheduler.gangs.starting import room
 from mpi_runtime.scheduler.nodes.groups import find_spots
@@ -432,8 +432,10 @@ def check_actors(state: State, live: dict[bytes, Task]) -> None:
                 for (_, group, _), queue in actor.callers.items()
                 if is_timed(actor, queue[0].function) and not begins_at_once(actor, actor.executor, group)
             }
-            for (_, group, _), queue in actor.callers.items():
-                may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0
+            behind = {line_of(actor, task) for task in actor.executor.followers.values()}
+            for key, queue in actor.callers.items():
+                group = key[1]
+                may_send = queue[0].state == READY and room_for(actor, actor.executor, group) > 0 and key not in behind
                 first = queue[0].function
                 is_late = is_timed(actor, first) and first.spec.name in state.logs.once
                 assert not may_send or is_late or group in waited_for, f"{name}: a call that could be sent is not"

@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.protocol.events import Blocked, Call, Done, Returned,
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied, TakenBack
 from tests.simulation.processes import Content
 from tests.simulation.require import require
-from tests.simulation.steps import TASK
+from tests.simulation.steps import ACTOR, METHOD, TASK
 
 if TYPE_CHECKING:
     from mpi_runtime.scheduler.protocol.effects import Effects
@@ -48,6 +48,8 @@ class Followers:
         """How often each call was sent without an argument."""
         self.came: Counter[bytes] = Counter()
         """How often each call came back for want of one."""
+        self.behind: set[bytes] = set()
+        """Calls of actors that were sent without an argument, and have not ended since. Only for membership."""
         self.quick: set[int] = set()
         """Functions of which a call took less than half of its duration. Only for membership."""
         self.read: dict[tuple[bytes, int], dict[bytes, int]] = {}
@@ -80,7 +82,7 @@ class Followers:
             self.asked[message.executor] = 0
             self._gone(message.executor, message.ids)
         elif isinstance(message, ExecutorDied):
-            self.assigned.pop(message.executor, None)
+            self.behind.difference_update(self.assigned.pop(message.executor, ()))
 
     def came_back(self, client: int, id: bytes) -> None:
         """The head hears that a call lacks an argument."""
@@ -92,6 +94,7 @@ class Followers:
         return id in self.checker.quality.known or self.checker.call_of(id) in self.ended
 
     def _gone(self, client: int, ids: Sequence[bytes]) -> None:
+        self.behind.difference_update(ids)
         for id in ids:
             self.assigned.get(client, {}).pop(id, None)
 
@@ -125,11 +128,15 @@ class Followers:
             one for one in makers if one not in self.ended and any(one in some for some in self.assigned.values())
         ]
         assigned[call.id] = None
-        if not missing or function.kind != TASK:
+        if function.kind == METHOD:
+            self._sent_to_actor(name, call, missing, assigned)
+        if not missing or function.kind == ACTOR:
             return
-        self.world.counters["followers"] += 1
+        self.world.counters["followers" if function.kind == TASK else "followers on actors"] += 1
         self.followed[call.id] += 1
         require(self.followed[call.id] == 1, f"{name}: it was sent so before")
+        if function.kind == METHOD:
+            return
         require(function.max_retries, f"{name}: it must not run twice")
         require(not self.asked[client], f"{name}: calls before it are being taken back")
         require(client not in self.waiting, f"{name}: a call before it waits for objects")
@@ -139,6 +146,20 @@ class Followers:
         functions = [self.checker.function_of(one) for one in between]
         took_us = sum(one.duration_us // 2 for one in functions if one.number not in self.quick)
         require(took_us <= CLOSE_US, f"{name}: {took_us} us of other calls are before it")
+
+    def _sent_to_actor(self, name: str, call: Call, missing: Sequence[bytes], assigned: dict[bytes, None]) -> None:
+        """A call of an actor: if calls of its caller may come back, it needs the last one, and comes back too."""
+        caller, calls = self._caller_of(call), self.checker.calls
+        behind = [one for one in assigned if one in self.behind and self._caller_of(calls[one]) == caller]
+        require(not behind or behind[-1] in missing, f"{name}: {behind[-1:]} may come back, and be overtaken")
+        require(all(one in assigned for one in missing), f"{name}: its arguments are made elsewhere")
+        several = self.checker.function_of(call.actor).concurrency
+        require(not (missing and several), f"{name}: its actor takes several at a time")
+        if missing:
+            self.behind.add(call.id)
+
+    def _caller_of(self, call: Call) -> tuple[bytes, int]:
+        return call.actor, msgspec.msgpack.decode(call.payload)[1]
 
     def _all_follow(self, id: bytes) -> bool:
         """Whether all calls that wait for a value are sent behind it, in this decision or before."""

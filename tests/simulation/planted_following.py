@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from mpi_runtime.core.client import outbox
 from mpi_runtime.core.client.executor_feed import Feed
+from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.calls import unfilled
 from mpi_runtime.scheduler.dispatch import dependencies, following, stealing
 from mpi_runtime.scheduler.dispatch.queues import enqueue
 from mpi_runtime.scheduler.protocol.effects import Entry, Ready, ReadyElsewhere
 from mpi_runtime.scheduler.protocol.events import Done, Returned
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, PENDING, TAKE_BACK, WAITING, advance
-from mpi_runtime.scheduler.records.records import Executor, Task
+from mpi_runtime.scheduler.records.records import Actor, Executor, Task
 from mpi_runtime.scheduler.records.state import Object, State
 from mpi_runtime.scheduler.values import objects
 from tests.simulation import executors
@@ -134,6 +136,33 @@ def calls_that_may_run_once_follow(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(following, "may_follow", lambda function, call: len(call.arguments) <= following.WANTED_MAX)
 
 
+def calls_of_an_actor_are_sent_behind_one_that_may_come_back(patch: pytest.MonkeyPatch) -> None:
+    follows = actor_calls.follows
+    patch.setattr(actor_calls, "follows", lambda state, executor, task, last: follows(state, executor, task, None))
+
+
+def a_call_of_an_actor_that_comes_back_is_the_last(patch: pytest.MonkeyPatch) -> None:
+    def planted(state: State, actor: Actor, task: Task, cause: str) -> None:
+        dependencies.come_back(state, task, cause)
+        actor_calls.line_up(actor, task, 0)
+
+    patch.setattr(unfilled, "give_again", planted)
+
+
+def calls_follow_in_an_actor_that_takes_several(patch: pytest.MonkeyPatch) -> None:
+    follows = actor_calls.follows
+
+    def planted(state: State, executor: Executor, task: Task, last: Task | None) -> bool:
+        assert executor.actor is not None
+        spec, executor.actor.spec = executor.actor.spec, replace(executor.actor.spec, concurrency={})
+        try:
+            return follows(state, executor, task, last)
+        finally:
+            executor.actor.spec = spec
+
+    patch.setattr(actor_calls, "follows", planted)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     the_last_result_is_filled_in,
     a_call_that_comes_back_is_not_counted,
@@ -146,4 +175,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     no_end_is_wanted,
     all_calls_follow_however_much_stands_between,
     calls_that_may_run_once_follow,
+    calls_of_an_actor_are_sent_behind_one_that_may_come_back,
+    a_call_of_an_actor_that_comes_back_is_the_last,
+    calls_follow_in_an_actor_that_takes_several,
 ]

@@ -113,10 +113,16 @@ class Values:
 
     def _was(self, id: bytes, happened: Callable[[bytes], bool]) -> bool:
         """Whether this happened to a call, or to one that its arguments come from."""
-        call = self.checker.call_of(id)
-        return bool(call) and (
-            happened(call) or any(self._was(one, happened) for one in self.checker.calls[call].arguments)
-        )
+        pending, seen = [id], set[bytes]()
+        while pending:
+            call = self.checker.call_of(pending.pop())
+            if not call or call in seen:
+                continue
+            if happened(call):
+                return True
+            seen.add(call)
+            pending += self.checker.calls[call].arguments
+        return False
 
     def _was_lost(self, call: bytes) -> bool:
         """Whether it died as often as it may."""

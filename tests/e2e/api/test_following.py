@@ -217,3 +217,103 @@ while not has_followed({str(tmp_path)!r} + f"/gate{{tries}}"):  # calls may take
     tries += 1
 """
     assert run_program(program(body)).expect(0).stdout == "right\n"
+
+
+def test_chains_of_calls_of_an_actor_have_the_right_values_in_order() -> None:
+    body = """
+@ray.remote
+class Counter:
+    def __init__(self):
+        self.calls = []
+
+    def add(self, number, *others):
+        self.calls.append(number)
+        if number == 77:
+            raise KeyError(number)
+        return number + sum(others)
+
+    def large(self, number):
+        self.calls.append(-1)
+        return np.full(100_000, number)
+
+    def all(self):
+        return self.calls
+
+@ray.remote
+def go_on(counter, refs):
+    for _ in range(300):
+        refs = [counter.add.remote(1, *refs)]
+    return ray.get(refs[0])
+
+counter = Counter.remote()
+warm(counter.add, 0)
+link, expected, done = 0, [0] * 60, 0
+for number in range(1500):
+    link = counter.add.remote(1, link)
+    expected.append(1)
+    done += 1
+    if number % 7 == 0:  # what needs no value does not overtake
+        counter.add.remote(10_000 + number)
+        expected.append(10_000 + number)
+    if number % 400 == 399:
+        link = counter.large.remote(link)
+        expected.append(-1)
+        link = add.remote(0, ray.get(link)[0].item())
+assert ray.get(link) == done
+assert ray.get(counter.all.remote()) == expected
+
+link = counter.add.remote(1)
+assert ray.get(go_on.remote(counter, [link])) == 301
+
+failed = counter.add.remote(77, link)
+for _ in range(5):
+    failed = counter.add.remote(1, failed)
+try:
+    ray.get(failed)
+    raise AssertionError("the error went lost")
+except KeyError:
+    pass
+assert ray.get(counter.all.remote())[-2:] == [1, 77]
+assert ray.get(counter.add.remote(5)) == 5
+
+link = counter.add.remote(0)
+links = [link := counter.add.remote(1, link) for _ in range(50)]
+ray.cancel(links[25])
+total = []
+for number, one in enumerate(links, 1):
+    try:
+        total.append(ray.get(one))
+        assert total[-1] == number
+    except TaskCancelledError:
+        assert number > 25
+"""
+    assert run_program(program(body)).expect(0).stdout == "right\n"
+
+
+def test_a_chain_on_an_actor_that_dies_goes_on_in_its_next_life() -> None:
+    body = """
+@ray.remote(max_restarts=-1, max_task_retries=-1)
+class Mortal:
+    def __init__(self):
+        self.seen = []
+
+    def step(self, number, before):
+        self.seen.append(number)
+        if number in (150, 151, 260) and not os.path.exists(f"died-{number}"):
+            open(f"died-{number}", "w").close()
+            os._exit(1)
+        return before + 1
+
+    def all(self):
+        return self.seen
+
+mortal = Mortal.remote()
+warm(mortal.step, -1, 0)
+link = 0
+for number in range(400):
+    link = mortal.step.remote(number, link)
+assert ray.get(link) == 400
+seen = ray.get(mortal.all.remote())
+assert seen == list(range(260, 400)), seen
+"""
+    assert run_program(program(body)).expect(0).stdout == "right\n"

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import leadership
 from benchmarks.leadership import DUMMY, GPUS, TITLE, WAVES, WORKLOADS, Kind, bound_s, measure, put, rows, used
+from benchmarks.metg import TITLE as SHORT
 
 
 def test_a_head_that_costs_nothing_keeps_all_cpus_busy() -> None:
@@ -65,10 +66,13 @@ def test_a_line_that_may_take_too_long_is_left_out() -> None:
     assert second.startswith("| null | 2 | - | not measured")
 
 
-def test_the_table_is_the_last_section_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_section_of_the_page_is_replaced_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "performance.md"
     page.write_text("# Performance\n\nold\n")
     monkeypatch.setattr(leadership, "PAGE", page)
     for text in ("first", "second"):
         put(f"{TITLE}\n\n{text}\n")
     assert page.read_text() == f"# Performance\n\nold\n\n{TITLE}\n\nsecond\n"
+    for text in (f"{SHORT}\n\nfirst", f"{TITLE}\n\nthird", f"{SHORT}\n\nlast\n"):
+        put(text)
+    assert page.read_text() == f"# Performance\n\nold\n\n{TITLE}\n\nthird\n\n{SHORT}\n\nlast\n"

@@ -283,3 +283,129 @@ def test_only_ends_for_which_few_wait_are_wanted() -> None:
         assert wanted[second]
         assert not wanted[third]
         cluster.forget()
+
+
+def acted(cluster: Cluster, us: int = 10, data: bytes = b"value", **fields: Any) -> tuple[bytes, int]:
+    """An actor, and its executor, of which a call has ended."""
+    actor = cluster.actor(**fields)
+    executor = cluster.placed(actor)
+    cluster.done(executor, actor)
+    cluster.told(actor)
+    first = cluster.method(actor)
+    cluster.placed(first)
+    cluster.done(executor, first, us=us, data=data)
+    cluster.told(first)
+    cluster.released(first)
+    cluster.forget()
+    return actor, executor
+
+
+def chain(cluster: Cluster, actor: bytes, length: int) -> list[bytes]:
+    """Calls of an actor, of which each needs the value of the one before."""
+    calls = [cluster.method(actor)]
+    for _ in range(length - 1):
+        calls.append(cluster.method(actor, calls[-1]))
+    return calls
+
+
+def test_a_chain_of_calls_of_an_actor_is_sent_before_its_first_call_has_ended() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = acted(cluster)
+        calls = chain(cluster, actor, 2 * FOLLOWERS_MAX)
+        assert sent(cluster) == calls[: 1 + FOLLOWERS_MAX]
+        cluster.done(executor, *calls[:10])
+        assert sent(cluster) == calls[1 + FOLLOWERS_MAX : 10 + FOLLOWERS_MAX]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"concurrency": {"": 2}}, {"concurrency": {"": 2}, "out_of_order": True}, {"out_of_order": True}],
+    ids=str,
+)
+def test_calls_of_an_actor_without_one_order_do_not_follow(fields: dict[str, Any]) -> None:
+    with Cluster().node() as cluster:
+        actor, _ = acted(cluster, **fields)
+        calls = chain(cluster, actor, 2)
+        assert sent(cluster) == calls[:1]
+
+
+def test_what_would_overtake_a_call_that_comes_back_waits_for_its_end() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = acted(cluster)
+        first, second = chain(cluster, actor, 2)
+        other, third, fourth = cluster.method(actor), cluster.method(actor, second), cluster.method(actor, first)
+        assert sent(cluster) == [first, second]
+        cluster.done(executor, first)
+        cluster.told(first)
+        cluster.nothing()  # the second may come back
+        cluster.done(executor, second)
+        assert sent(cluster) == [other, third, fourth]
+
+
+def test_a_call_of_another_caller_does_not_wait_for_one_that_may_come_back() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        running = cluster.submit()
+        caller = cluster.placed(running)
+        actor, _ = acted(cluster)
+        first, second = chain(cluster, actor, 2)
+        cluster.running(first, second)
+        cluster.held(caller, actor)
+        other = cluster.method(actor, client=caller)
+        assert cluster.placed(other)
+
+
+def test_calls_of_an_actor_come_back_to_their_place_in_the_line() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = acted(cluster)
+        first, second, third = chain(cluster, actor, 3)
+        last = cluster.method(actor)
+        assert sent(cluster) == [first, second, third]
+        cluster.done(executor, first, data=bytes(FOLLOWED_BYTES_MAX + 1))
+        cluster.told(first)
+        cluster.client_says(executor, Unfilled(second))
+        assert sent(cluster) == [], "the third has not come back"
+        cluster.client_says(executor, Unfilled(third))
+        assert sent(cluster) == [second], "a call follows once"
+        cluster.done(executor, second)
+        assert sent(cluster) == [third, last]
+        cluster.forget()
+
+
+def test_calls_of_an_actor_that_come_back_get_the_error_of_their_argument() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = acted(cluster)
+        first, second, third = chain(cluster, actor, 3)
+        last = cluster.method(actor)
+        cluster.raised(executor, first)
+        cluster.client_says(executor, Unfilled(second), Unfilled(third))
+        for id in (first, second, third):
+            assert isinstance(cluster.told(id), ReadyError)
+        assert last in sent(cluster)
+
+
+def test_the_calls_of_an_actor_that_is_created_again_wait_for_each_other_again() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = acted(cluster, max_restarts=1)
+        first, second, third = chain(cluster, actor, 3)
+        assert sent(cluster) == [first, second, third]
+        cluster.done(executor, first)
+        cluster.died(executor, second)
+        again = cluster.placed(actor)
+        cluster.done(again, actor)
+        failed = [cluster.told(id) for id in (second, third)]
+        assert [one.code for one in failed] == ["ActorUnavailableError"] * 2, "the second is not run twice"
+        cluster.forget()
+
+
+def test_a_cancelled_call_of_an_actor_that_comes_back_is_cancelled_and_holds_up_nothing() -> None:
+    with Cluster().node() as cluster:
+        actor, executor = acted(cluster)
+        first, second = chain(cluster, actor, 2)
+        last = cluster.method(actor)
+        assert sent(cluster) == [first, second]
+        task = cluster.state.objects[second].task
+        assert task is not None
+        task.is_cancelled = True
+        cluster.client_says(executor, Unfilled(second))
+        assert cluster.told(second).code == "TaskCancelledError"
+        assert sent(cluster) == [last]
