@@ -11,7 +11,7 @@ from mpi_runtime.core import published
 from mpi_runtime.errors.arguments import check_bool
 from mpi_runtime.extend import check_selector
 from mpi_runtime.scheduler.protocol.events import BUNDLES_MAX, STRATEGIES
-from mpi_runtime.tune.extend import GangRequest, advised, most_members, slots_for
+from mpi_runtime.tune.extend import AbsentArgumentError, GangRequest, advised, most_members, slots_for
 
 _MAIN = ("CPU", "GPU")
 OF_TYPE = 0.001
@@ -48,7 +48,7 @@ class ScalingConfig:
 
     def __post_init__(self) -> None:
         if self.trainer_resources is not None:
-            raise DeprecationWarning(
+            raise AbsentArgumentError(
                 "ScalingConfig(trainer_resources=...) is not here: what runs beside the workers needs nothing. The "
                 "resources of each worker are resources_per_worker"
             )

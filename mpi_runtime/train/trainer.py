@@ -20,7 +20,7 @@ from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.validation import Validating, ValidationConfig
 from mpi_runtime.train.worker import Loop, takes_config
 from mpi_runtime.tune import Callback, Result, RunConfig, Tuner
-from mpi_runtime.tune.extend import PREPARED, Prepared, Trial, WrongKindError, advised, folder
+from mpi_runtime.tune.extend import PREPARED, AbsentArgumentError, Prepared, Trial, WrongKindError, advised, folder
 
 
 class _Training(Tuner):
@@ -163,7 +163,7 @@ class DataParallelTrainer:
     @classmethod
     def can_restore(cls, *args: object, **kwargs: object) -> NoReturn:
         """Raise DeprecationWarning, as in Ray: `fit` with the name of an earlier training continues it."""
-        raise DeprecationWarning(
+        raise AbsentArgumentError(
             "restore() and can_restore() of trainers are not here: fit() continues the training that has the same "
             "RunConfig(name=..., storage_path=...), if there is one"
         )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    ".unsupported": "WrongKindError advised",
+    ".unsupported": "AbsentArgumentError WrongKindError advised",
     ".experiment.journal_view": "Watched",
     ".experiment.results": "error_of",
     ".local_paths": "folder",
@@ -25,6 +25,7 @@ __all__ = [
     "OF_EACH_REPORT",
     "PREPARED",
     "RETURN_VALUE",
+    "AbsentArgumentError",
     "Config",
     "GangRequest",
     "Judged",
@@ -74,6 +75,6 @@ if TYPE_CHECKING:
     )
     from mpi_runtime.tune.trials.runner import seed
     from mpi_runtime.tune.trials.trainable import PREPARED, Prepared
-    from mpi_runtime.tune.unsupported import WrongKindError, advised
+    from mpi_runtime.tune.unsupported import AbsentArgumentError, WrongKindError, advised
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -142,7 +142,7 @@ def test_the_signal_before_the_end_and_the_end(queue: Farm) -> None:
 @pytest.mark.timeout(240)
 def test_a_job_with_a_journal_ends_over_several_lives(queue: Farm) -> None:
     queue.program(JOURNAL)
-    limit, before_s, parts = ("1:00", 40, 60) if queue.system == "lsf" else ("0:24", 12, 36)
+    limit, before_s, parts = ("1:00", 40, 100) if queue.system == "lsf" else ("0:24", 12, 36)
     words = ["--cpus-per-node", "2", "--time", limit, "app.py", str(parts), str(before_s)]
     done = queue.run("mpi-runtime", "submit", "--wait", *words)
     assert f"right {sum(range(parts))}" in done.stdout

@@ -17,7 +17,7 @@ from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, fla
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
-from mpi_runtime.tune.unsupported import advised
+from mpi_runtime.tune.unsupported import AbsentArgumentError, advised
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -295,7 +295,7 @@ def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: obje
     """The experiment of this name, or a new one if there is none."""
     word = "AUTO" if resume is True else str(resume)
     if word not in RESUME:
-        kind = DeprecationWarning if word in OLD_RESUME else ValueError
+        kind = AbsentArgumentError if word in OLD_RESUME else ValueError
         raise kind(f"run(resume={resume!r}): resume must be True, False or one of {[*RESUME]}")
     if name is None:
         raise ValueError(f"run(resume={resume!r}): which experiment? Pass name=")

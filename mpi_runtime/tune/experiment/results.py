@@ -203,6 +203,10 @@ class ResultGrid(Sequence[Result]):
 
     def __init__(self, experiment_analysis: Analysis) -> None:
         """The results of an experiment that `run` has returned."""
+        if not hasattr(experiment_analysis, "results_grid"):
+            raise TypeError(
+                f"ResultGrid() takes the ExperimentAnalysis that run() returns, not {experiment_analysis!r}"
+            )
         self.__dict__.update(experiment_analysis.results_grid.__dict__)
 
     @classmethod
