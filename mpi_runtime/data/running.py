@@ -96,6 +96,8 @@ class Running:
         self._looks_s = time.monotonic() + STUCK_S
         self._generators: dict[int, tuple[Task, ObjectRefGenerator[object]]] = {}
         self._actors: dict[tuple[int, int], ActorHandle] = {}
+        self._holders: set[tuple[int, int]] = set()
+        """Actors that have CPUs although their stage does not state it."""
         self._cancelled: list[ObjectRef[object]] = []
         self.empty: ObjectRef[pyarrow.Table] | None = None
         """A block without rows, which has the columns of a result without rows."""
@@ -172,11 +174,14 @@ class Running:
             case Open(stage, actor):
                 built = self._built[stage]
                 cpus = built.stage.cpus if self._have_actors_cpus or built.needs.num_cpus is not None else 0
+                if cpus and built.needs.num_cpus is None:
+                    self._holders.add((stage, actor))
                 options = built.needs.options_of_calls | {"num_cpus": cpus}
                 options |= {"max_restarts": -1, "max_task_retries": options.pop("max_retries", RETRIES)}
                 self._actors[stage, actor] = _actors_of_stages.options(**options).remote(self._chains[stage])
             case Close(stage, actor):
                 # Its blocks are in the store. A call that is cancelled may still run there.
+                self._holders.discard((stage, actor))
                 mpi_runtime.kill(self._actors.pop((stage, actor)))
 
     def _start(self, task: Task) -> None:
@@ -203,18 +208,37 @@ class Running:
 
     def _unstick(self) -> None:
         """Nothing was made for a while: see whether something waits for what others of this stream keep."""
-        if busy := self.stream.beside_idle():
+        if idle := self.stream.idle_actors():
             waiting = {entry["actor_id"] for entry in list_actors([("state", "!=", "ALIVE")])}
-            for stage in {stage for stage, actor in busy if self._actors[stage, actor]._actor_id.hex() in waiting}:
-                self.stream.make_way(stage)
-        if not self._has_cpus or mpi_runtime.cluster_resources().get("CPU", 0.0) >= self._cpus:
-            return
-        self._has_cpus = False  # a node was lost, and actors may have all CPUs that are left
-        for task, generator in list(self._generators.values()):
-            if task.actor < 0 and not task.made and not task.is_paused:
-                generator.close()
-                self._cancelled.append(generator.completed())
-                self._start(task)
+            for stage, actor in dict(idle).items():
+                calls = self.stream.stages[stage].actors
+                if any(calls[one] and self._actors[stage, one]._actor_id.hex() in waiting for one in calls):
+                    self.stream.make_way(stage, actor)
+        if mpi_runtime.cluster_resources().get("CPU", 0.0) < self._cpus:
+            self._need_fewer_cpus()
+
+    def _need_fewer_cpus(self) -> None:
+        """A node was lost, and actors may have all CPUs that are left: from now on nothing has one that did not ask.
+
+        Else a task that makes lost blocks again could wait for the CPU of an actor that waits for these blocks.
+        """
+        had_cpus, self._has_cpus, self._have_actors_cpus = self._has_cpus, False, False
+        for stage, actor in list(self._holders):
+            calls = self.stream.stages[stage].actors[actor]
+            if all(map(_has_only_begun, calls)):
+                self._perform_one(Close(stage, actor))
+                self._perform_one(Open(stage, actor))
+                for task in calls:
+                    self._start_again(task)
+        for task, _ in list(self._generators.values()) if had_cpus else ():
+            if task.actor < 0 and _has_only_begun(task):
+                self._start_again(task)
+
+    def _start_again(self, task: Task) -> None:
+        generator = self._generators[id(task)][1]
+        generator.close()
+        self._cancelled.append(generator.completed())
+        self._start(task)
 
     def _look(self) -> None:
         """See what tasks have made."""
@@ -264,6 +288,11 @@ class Running:
             raise BlockError(f"{error}\n{len(self.stats.errors)} blocks have failed, and max_errored_blocks allows "
                              f"{self._errors_max}.")  # fmt: skip
         log.say(log.line(log.WARNING, log.DATA, f"A block was left out: {error}"), quiet=False)
+
+
+def _has_only_begun(task: Task) -> bool:
+    """Whether nothing that a task has made is known, so that another may take its place."""
+    return not task.made and not task.is_paused
 
 
 def blocks_of(running: Running) -> Iterator[Block]:

@@ -98,17 +98,14 @@ class Stream:
                 stage.idle[task.actor] = stage.ended
         self._move(task.stage)
 
-    def beside_idle(self) -> list[tuple[int, int]]:
-        """Actors with calls of stages that have an idle actor too."""
-        found = [(number, stage.actors) for number, stage in enumerate(self.stages)]
-        return [
-            (number, actor) for number, actors in found if not all(actors.values()) for actor in actors if actors[actor]
-        ]
+    def idle_actors(self) -> list[tuple[int, int]]:
+        """The stages and numbers of actors without calls."""
+        found = [(number, stage.actors.items()) for number, stage in enumerate(self.stages)]
+        return [(number, actor) for number, actors in found for actor, calls in actors if not calls]
 
-    def make_way(self, number: int) -> None:
-        """Another actor of this stage waits for what an idle one has: close that."""
-        actors = self.stages[number].actors
-        self._close(number, next(actor for actor, calls in actors.items() if not calls))
+    def make_way(self, number: int, actor: int) -> None:
+        """Others wait for what an idle actor has: close it."""
+        self._close(number, actor)
 
     def close(self) -> None:
         """Forget the values of all blocks that the consumer has not taken. What it counts stays, for `stats`."""

@@ -71,21 +71,3 @@ def test_a_host_is_gone_and_what_is_left_has_fewer_cpus_than_actors(method: str,
         completed = program.finish(timeout=120).expect(0)
     assert completed.stdout == "ranks [0]\n"
     assert rows(out) == ROWS
-
-
-@METHODS
-@pytest.mark.dies("rank with ulfm")
-def test_a_host_is_gone_with_blocks(method: str, two_hosts: Lab) -> None:
-    """Nobody else has them: the error says that they are lost, no part of a file stays, and a run again has all."""
-    words, seen, out = arguments(two_hosts, method, width=20_000)
-    with two_hosts.mpirun(PROGRAM, *words, ranks={"host1": 1, "host2": 1}, options=ULFM) as program:
-        wait_until((seen / "host2").exists, what="host2 works")
-        os.kill(worker(program, 1), signal.SIGKILL)
-        completed = program.finish(timeout=120)
-    if completed.returncode:  # else it had none at that moment
-        assert "ObjectLostError" in completed.stderr, completed.output()
-        assert {path.suffix for path in out.iterdir()} <= {".parquet"}
-        start = two_hosts.mpirun(PROGRAM, *words, ranks={"host1": 1}, options=ULFM)
-        with start as program:
-            program.finish(timeout=120).expect(0)
-    assert rows(out) == ROWS

@@ -1,7 +1,5 @@
 """PPO: probe environments, the same with planted bugs, resume, names, errors."""
 
-import os
-import signal
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -175,24 +173,6 @@ def test_a_checkpoint_of_something_else_is_refused_with_all_differences(tmp_path
         PPO.load(tmp_path / "other")
     with pytest.raises(CheckpointError, match="no checkpoint can be read"):
         PPO.load(tmp_path / "nowhere")
-
-
-def test_a_checkpoint_that_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A save that was killed has left a file beside the last whole checkpoint, which is found by its folder."""
-    algorithm = PPO(probes.ByAction, **QUICK).learn(64)
-    whole = Path(algorithm.save(tmp_path / "checkpoint_1" / "checkpoint-1"))
-    content = whole.read_bytes()
-    if not (child := os.fork()):
-        monkeypatch.setattr(os, "replace", lambda *_: os.kill(os.getpid(), signal.SIGKILL))  # before it has its name
-        algorithm.save(whole.with_name("checkpoint-2"))
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-    for left in ("checkpoint-2.4711.new", "checkpoint-2.4711.part"):  # of earlier versions
-        whole.with_name(left).write_bytes(content[:-100])
-    assert PPO.load(whole.parent).timesteps == algorithm.timesteps
-    for size in (0, 1, len(content) // 2, len(content) - 1):
-        whole.write_bytes(content[:size])
-        with pytest.raises(CheckpointError, match="is not a checkpoint"):
-            PPO.load(whole)
 
 
 def test_a_wrong_name_has_the_nearest_in_its_error() -> None:
