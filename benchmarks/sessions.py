@@ -116,7 +116,7 @@ def with_ray(given: argparse.Namespace) -> Iterator[list[str]]:
 def on_login(slurm: Cluster, command: list[str]) -> list[str]:
     """The command line that runs a command on the login host."""
     words = [f"{name}={value}" for name, value in slurm.environment().items()]
-    return ["env", "-i", *words, *slurm._on_login(command, None)]
+    return ["env", "-i", *words, *slurm.on_login(command, None)]
 
 
 @contextlib.contextmanager
