@@ -40,7 +40,6 @@ ADVICE = {
     "dataset_config": "each worker has an equal part of each data set; make others in train_loop_per_worker",
     "delete_local_checkpoint_after_upload": _UPLOAD,
     "evaluated_rewards": "points_to_evaluate tries points first",
-    "experiment_analysis": "ExperimentAnalysis takes a ResultGrid",
     "experiment_checkpoint_path": "pass the directory of the experiment, or a ResultGrid",
     "export_formats": "write what you want to keep into a checkpoint",
     "infer_limit": _TABLE,

@@ -136,7 +136,8 @@ def _is_retried(made: Command, ending: Ending) -> bool:
     if ending.problem and not ending.has_aborted:
         return False
     code = ending.exit_code if ending.exit_code is not None else -(ending.signal or 0)
-    return code not in made.success_codes and (not made.retry_codes or code in made.retry_codes)
+    has_failed = ending.has_aborted or code not in made.success_codes
+    return has_failed and (not made.retry_codes or code in made.retry_codes)
 
 
 def _alternative_of(made: Command, call: Call | None) -> int:

@@ -249,7 +249,7 @@ def run(
         run_or_experiment: the function, the class, the name of a registered one, or an `Experiment` with arguments of
             its own.
         resources_per_trial: as in `with_resources`.
-        resume: True or "AUTO": continue the experiment of this name, or begin it if there is none.
+        resume: True or "AUTO": continue the experiment of this name. Without one a new experiment starts.
             "AUTO+ERRORED": failed trials too, from their last checkpoints; "AUTO+RESTART_ERRORED": from scratch.
         raise_on_failed_trial: whether a trial that has failed is an error at the end.
         local_dir: an older name of `storage_path`.
@@ -292,7 +292,7 @@ OLD_RESUME = ("LOCAL", "REMOTE", "PROMPT", "ERRORED_ONLY")
 
 
 def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: object) -> Tuner:
-    """The experiment of this name, or a new one if there is none."""
+    """The experiment of this name; without one, the tuner as it is."""
     word = "AUTO" if resume is True else str(resume)
     if word not in RESUME:
         kind = AbsentArgumentError if word in OLD_RESUME else ValueError

@@ -338,8 +338,8 @@ class Tuner:
         if is_taken:
             text = (
                 f"There is an experiment in {wanted} already, so this one is in {directory}. To continue the earlier "
+                "one: Tuner.restore(path, trainable).fit()."
             )
-            text += "one: Tuner.restore(path, trainable).fit()."
             log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
         return directory
 

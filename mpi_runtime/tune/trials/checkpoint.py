@@ -41,11 +41,11 @@ class Checkpoint:
 
         `filesystem`: an object of pyarrow in which `path` is looked up; None: it is a path of this host.
         """
-        self.path = os.fspath(path)
         if filesystem is not None:
             from mpi_runtime.tune.local_paths import local_path
 
-            self.path = os.fspath(local_path(path, filesystem))
+            path = local_path(path, filesystem)
+        self.path = os.fspath(path)
         """The directory; empty for one in memory."""
         self._data = data
 
