@@ -157,8 +157,8 @@ class Outbox(Outgoing):
             self.tick()  # the object may use much memory
 
     def adopt(self, id: bytes) -> None:
-        """Note that a reference arrived inside a value, or that a view of an object was made."""
-        with self.interrupts, self.lock:
+        """Note that a reference arrived inside a value. Runs within `interrupts`, as what is counted must be kept too."""
+        with self.lock:
             super().adopt(id)
         if not self.ticking and self.messages:
             self.tick()

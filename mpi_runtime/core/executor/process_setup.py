@@ -114,7 +114,8 @@ def _settle_in(client: Client, setup: Setup, request: Fork, at_start: Container[
         return ""
     for key in (scratch.WORKING_DIR, scratch.PY_MODULES):
         for hash, id in scratch.archives_in(environment, key):
-            client.outbox.adopt(id)  # for the life of the process: calls that its calls submit need it too
+            with client.outbox.interrupts:
+                client.outbox.adopt(id)  # for the life of the process: calls that its calls submit need it too
             client.inherited.archives[hash] = id
     return scratch.settle_in(
         lambda id: client.waiting.get([id], None)[0],
