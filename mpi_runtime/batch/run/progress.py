@@ -46,7 +46,7 @@ class Progress:
 
     def _shown(self) -> list[str]:
         now = time.time()
-        found = overview(self._setting.journal.history, now, True, self._graph.counts[SKIPPED])
+        found = overview(self._setting.journal.history, now, True, self._graph.skipped())
         return in_lines(os.path.basename(self._setting.directory), found, "this process", now)
 
     def _line(self, not_run: int = 0) -> str:
@@ -87,7 +87,7 @@ class Progress:
     def report(self, is_cut: bool) -> None:
         """Show how the run has ended; `is_cut`: what has not run is left for the next one."""
         say, directory = self._setting.say, self._setting.directory
-        not_run = max(0, self._graph.counts[SKIPPED] - skipped_in(self._setting.journal.history)) if is_cut else 0
+        not_run = max(0, self._graph.counts[SKIPPED] - len(skipped_in(self._setting.journal.history))) if is_cut else 0
         kinds: dict[str, list[CommandResult]] = {}
         for result in self.failures:
             kinds.setdefault(result.kind(), []).append(result)
