@@ -211,6 +211,11 @@ def skipped_in(history: History) -> set[str]:
     return graph.skipped()
 
 
+def done_in_words(number: int, by: str) -> str:
+    """How many commands were done by a job or run."""
+    return f"{'1 command was' if number == 1 else f'{number} commands were'} done by {by}"
+
+
 def names_in_words(names: Sequence[str]) -> str:
     """The first of these names."""
     more = len(names) - NAMES_SHOWN

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from mpi_runtime.batch.history.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
-from mpi_runtime.batch.history.outlook import names_in_words, skipped_in
+from mpi_runtime.batch.history.outlook import done_in_words, names_in_words, skipped_in
 from mpi_runtime.batch.history.outputs import is_full, tail
 from mpi_runtime.batch.history.results import CommandResult, shortened
 from mpi_runtime.batch.run.commands import Setting
@@ -77,7 +77,7 @@ class Progress:
             return
         self._has_reported_before = True
         if self.done_before:
-            self._setting.say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
+            self._setting.say(f"{done_in_words(self.done_before, 'earlier runs')}; --fresh forgets these")
         if self.failed_before:
             self._setting.say(
                 f"{plural(self.failed_before, 'command')} failed in earlier runs and will not run again until the "
