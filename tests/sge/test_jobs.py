@@ -41,7 +41,7 @@ import sys, time
 import mpi_runtime as ray
 from mpi_runtime import slurm
 
-ray.init(journal="journal", requeue=True, requeue_before_s=25)
+ray.init(journal="journal", requeue=True, requeue_before_s=15)
 print("life", slurm.allocation().restarts, flush=True)
 
 @ray.remote
@@ -119,25 +119,25 @@ def test_the_signal_before_the_end(sge: Cluster) -> None:
 
 
 @pytest.mark.timeout(480)
-def test_a_journal_and_a_batch_end_over_lives_of_a_minute_without_a_hand(sge: Cluster) -> None:
+def test_a_journal_and_a_batch_end_over_several_lives_without_a_hand(sge: Cluster) -> None:
     """At once, to save time: each has a node of its own. `--fresh` must be followed in the first life only."""
     place = sge.program(JOURNAL)
-    (place / "jobs.txt").write_text("".join(f"sleep 0.3; echo {number} >> ran\n" for number in range(500)))
-    words = ["--cpus-per-node", "2", "--time", "1:00"]
-    job = sge.submit(place, *words, "app.py", "160")
+    (place / "jobs.txt").write_text("".join(f"sleep 0.3; echo {number} >> ran\n" for number in range(250)))
+    words = ["--cpus-per-node", "2", "--time", "0:36"]
+    job = sge.submit(place, *words, "app.py", "90")
     done = sge.run(
         "mpi-runtime", "submit", "--wait", *words, "--batch", "jobs.txt", "--requeue", "--", "--fresh",
         cwd=place, limit_s=400,
     )  # fmt: skip
-    assert "500 of 500 done" in done.stdout
+    assert "250 of 250 done" in done.stdout
     assert done.stdout.count("ending what runs; the same line continues later") >= 2, "three lives, or more"
     ran = (place / "ran").read_text().split()
-    assert {*ran} == {*map(str, range(500))}
-    assert len(ran) < 520, "what was done is not forgotten"
-    assert "500 of 500 done" in sge.run("mpi-runtime", "batch", "status", "jobs", cwd=place).stdout
+    assert {*ran} == {*map(str, range(250))}
+    assert len(ran) < 270, "what was done is not forgotten"
+    assert "250 of 250 done" in sge.run("mpi-runtime", "batch", "status", "jobs", cwd=place).stdout
     wait_until(lambda: sge.status(place, job)["state"] == "COMPLETED", 240, "the end of the job with a journal")
     text = (place / f"app-{job}.out").read_text()
-    assert "right 12720" in text
+    assert "right 4005" in text
     lives = re.findall(r"^life (\d)$", text, re.MULTILINE)
     assert lives[0] == "0"
     assert len(lives) >= 3

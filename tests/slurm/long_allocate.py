@@ -23,26 +23,25 @@ from tests.slurm.long_elastic import measured
 from tests.slurm.test_allocate import Allocating, jobs_of
 
 JOBS = 3
-BETWEEN_S = 8.0
-"""Seconds between strikes."""
 LIMIT_S = 3000.0
 LINE = "echo {n} >> began; sleep 0.3; echo {n} >> done\n"
-SPEC = f"max={JOBS},cpus=8,time=1,idle=20s,partition=main,fragile"
+SPEC = f"max={JOBS},cpus={{}},time=1,idle=20s,partition=main,fragile"
 KINDS = ("job", "allocator", "drain", "crash")
 
 
 class Trial:
-    """One batch, its allocator and its jobs."""
+    """One batch, its allocator and its jobs of some CPUs, with seconds between strikes."""
 
-    def __init__(self, slurm: Cluster, commands: int, seed: int) -> None:
+    def __init__(self, slurm: Cluster, commands: int, seed: int, cpus: int, between_s: float) -> None:
         self.slurm, self.folder, self.rng = slurm, slurm.directory(), random.Random(seed)
+        self.spec, self.between_s = SPEC.format(cpus), between_s
         (self.folder / "jobs.txt").write_text("".join(LINE.replace("{n}", str(n)) for n in range(commands)))
         self.strikes: Counter[str] = Counter()
         self.most = 0
         """How many jobs there were at a time."""
         self.drained: list[str] = []
         self.watcher = Watcher(self.folder)
-        self.allocator = Allocating(slurm, self.folder, SPEC)
+        self.allocator = Allocating(slurm, self.folder, self.spec)
 
     def nodes(self) -> dict[str, str]:
         """The node of each job that runs."""
@@ -65,7 +64,7 @@ class Trial:
         if kind == "allocator":
             self.allocator.process.kill()
             self.allocator.process.wait()
-            self.allocator = Allocating(self.slurm, self.folder, SPEC)
+            self.allocator = Allocating(self.slurm, self.folder, self.spec)
             return
         job = self.rng.choice(sorted(running))
         if kind == "job":
@@ -86,7 +85,7 @@ class Trial:
             living = jobs_of(self.slurm, self.folder, "PENDING", "RUNNING")
             assert len(living) <= JOBS, living
             self.most = max(self.most, len(living))
-            if 30 < self.watcher.look() < commands and time.monotonic() - struck_s > BETWEEN_S:
+            if 30 < self.watcher.look() < commands and time.monotonic() - struck_s > self.between_s:
                 self.strike(KINDS[self.strikes.total() % len(KINDS)])
                 struck_s = time.monotonic()
             time.sleep(0.5)
@@ -108,13 +107,13 @@ class Trial:
             assert time.monotonic() < deadline_s, f"jobs are left: {left}"
             time.sleep(1)
         assert recorded["is_over"]
-        assert "nothing to do" in Allocating(self.slurm, self.folder, SPEC).finish()
+        assert "nothing to do" in Allocating(self.slurm, self.folder, self.spec).finish()
         assert {*jobs_of(self.slurm, self.folder)} == {*jobs}, "the same line, when all is done, submits nothing"
 
 
-def trial(slurm: Cluster, commands: int, seed: int) -> Trial:
+def trial(slurm: Cluster, commands: int, seed: int, cpus: int = 8, between_s: float = 8.0) -> Trial:
     """Run one and judge it; return it."""
-    made = Trial(slurm, commands, seed)
+    made = Trial(slurm, commands, seed, cpus, between_s)
     try:
         made.run(commands)
         made.judge(commands)

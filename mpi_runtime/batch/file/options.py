@@ -15,7 +15,7 @@ import msgspec
 
 from mpi_runtime.batch.file.entries import unknown
 from mpi_runtime.batch.file.model import ON_FAILURE, Command, Demand
-from mpi_runtime.batch.file.raw_bytes import plain_text
+from mpi_runtime.batch.file.raw_bytes import plain_text, without_raw
 from mpi_runtime.batch.file.text import BUILT_IN, filled_length, in_text, launcher_of, names_in, wrong_with_launcher
 from mpi_runtime.extend import check_resources, size_in_bytes
 from mpi_runtime.scheduler.protocol.events import RETURNS_MAX
@@ -173,7 +173,7 @@ def environment(value: object) -> dict[str, str]:
     value = _pairs(value)
     if not isinstance(value, Mapping):
         raise ValueError(f"must be variables and their texts, not {value!r}")
-    found = {str(name): in_text(one) for name, one in value.items()}
+    found = {without_raw(str(name)): without_raw(in_text(one)) for name, one in value.items()}
     if wrong := [name for name in found if not name or "=" in name or "\0" in name + found[name]]:
         raise ValueError(f"must be variables and their texts; {wrong[0]!r} cannot be the name of one")
     return found

@@ -50,6 +50,15 @@ def plain_text(value: object, may_be_raw: bool = False) -> str:
         raise ValueError(f"must be a text, not {value!r}")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise ValueError(f"must be text that can be written as UTF-8, which {value!r} cannot")
-    if not may_be_raw and has_raw(value):
-        raise ValueError(f"must be UTF-8: only commands may have other bytes, not {shown(value)}")
-    return value
+    return value if may_be_raw else without_raw(value)
+
+
+def without_raw(text: str) -> str:
+    """A text without letters for bytes.
+
+    Raises:
+        ValueError: it has some.
+    """
+    if has_raw(text):
+        raise ValueError(f"must be UTF-8: only commands may have other bytes, not {shown(text)}")
+    return text

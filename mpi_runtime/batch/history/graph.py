@@ -115,6 +115,10 @@ class Graph:
         """Whether nothing waits and nothing runs."""
         return not self.counts[WAITING] and not self.counts[STARTED]
 
+    def skipped(self) -> set[str]:
+        """The commands that do not run."""
+        return {name for name, state in self.states.items() if state == SKIPPED} if self.counts[SKIPPED] else set()
+
     def members_of(self, name: str) -> list[str] | None:
         """The commands that a name stands for; None: it is unknown."""
         return [name] if name in self.commands else self._members.get(name)

@@ -12,7 +12,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.parse import Group
 from mpi_runtime.batch.file.selection import Selection
 from mpi_runtime.batch.history.batch_history import Capacity, History, Planning
-from mpi_runtime.batch.history.graph import DONE, SKIPPED, WAITING, Graph
+from mpi_runtime.batch.history.graph import DONE, WAITING, Graph
 from mpi_runtime.batch.history.keys import Keys, Known, by_words
 from mpi_runtime.batch.history.results import shortened
 from mpi_runtime.show.numbers import plural
@@ -192,13 +192,13 @@ def _note_changed(found: Outlook, command: Command, known: Known, known_keys: se
         found.moved.append(command.name)
 
 
-def skipped_in(history: History) -> int:
-    """How many commands of the last run do not run, because of a failure, a cancel or a stop."""
+def skipped_in(history: History) -> set[str]:
+    """The commands of the last run that do not run, because of a failure, a cancel or a stop."""
     ends = {name: ended for name, ended in history.ends.items() if name not in history.began}
     if history.finished is not None:
-        return sum(command.name not in ends for command in history.commands())
+        return {command.name for command in history.commands() if command.name not in ends}
     if "cancel" not in history.controls.values() and all(ended.result.is_success for ended in ends.values()):
-        return 0
+        return set()
     graph = Graph()
     graph.add(history.plan.values())
     while ready := graph.take_ready():
@@ -208,7 +208,12 @@ def skipped_in(history: History) -> int:
                 graph.end(command.name, ended.result.is_success)
             elif history.controls.get(command.name) == "cancel":
                 graph.cancelled(command.name)
-    return graph.counts[SKIPPED]
+    return graph.skipped()
+
+
+def done_in_words(number: int, by: str) -> str:
+    """How many commands were done by a job or run."""
+    return f"{'1 command was' if number == 1 else f'{number} commands were'} done by {by}"
 
 
 def names_in_words(names: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from mpi_runtime.batch.elastic.records import Work
 from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.history.batch_history import MEMBER, Planning, notes_in
 from mpi_runtime.batch.history.journal import BatchJournal
+from mpi_runtime.batch.history.outlook import done_in_words
 from mpi_runtime.batch.run.capacity import capacities, pools
 from mpi_runtime.batch.run.coordinator_run import Statuses, boot_clock
 from mpi_runtime.batch.run.running import (
@@ -114,7 +115,7 @@ class MemberRun:
                 if time.monotonic() - self._said_s >= PROGRESS_S:
                     self._said_s = time.monotonic()
                     left = len(self._running.by_number)
-                    self._say(f"{self._done} commands were done by this job, {left} are running or ready")
+                    self._say(f"{done_in_words(self._done, 'this job')}, {left} running or ready")
 
     def _elect(self) -> None:
         """Try to take the place of the coordinator. This takes ten seconds if it is not known to be dead."""
@@ -163,7 +164,7 @@ class MemberRun:
             self._files.write_status(self._statuses.next(is_leaving=True))
         self._files.close()
         failed = f", {self._failed} failed" if self._failed else ""
-        self._say(f"{self._done} commands were done by this job{failed}; output in {self._directory}/")
+        self._say(f"{done_in_words(self._done, 'this job')}{failed}; output in {self._directory}/")
         return exit_code
 
     def _start(self, work: Work, until_s: float) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from mpi_runtime.batch.history.graph import DONE, FAILED, SKIPPED, STARTED, WAITING, Graph
-from mpi_runtime.batch.history.outlook import names_in_words, skipped_in
+from mpi_runtime.batch.history.outlook import done_in_words, names_in_words, skipped_in
 from mpi_runtime.batch.history.outputs import is_full, tail
 from mpi_runtime.batch.history.results import CommandResult, shortened
 from mpi_runtime.batch.run.commands import Setting
@@ -46,7 +46,7 @@ class Progress:
 
     def _shown(self) -> list[str]:
         now = time.time()
-        found = overview(self._setting.journal.history, now, True, self._graph.counts[SKIPPED])
+        found = overview(self._setting.journal.history, now, True, self._graph.skipped())
         return in_lines(os.path.basename(self._setting.directory), found, "this process", now)
 
     def _line(self, not_run: int = 0) -> str:
@@ -77,7 +77,7 @@ class Progress:
             return
         self._has_reported_before = True
         if self.done_before:
-            self._setting.say(f"{self.done_before} commands were done by earlier runs; --fresh forgets these")
+            self._setting.say(f"{done_in_words(self.done_before, 'earlier runs')}; --fresh forgets these")
         if self.failed_before:
             self._setting.say(
                 f"{plural(self.failed_before, 'command')} failed in earlier runs and will not run again until the "
@@ -87,7 +87,7 @@ class Progress:
     def report(self, is_cut: bool) -> None:
         """Show how the run has ended; `is_cut`: what has not run is left for the next one."""
         say, directory = self._setting.say, self._setting.directory
-        not_run = max(0, self._graph.counts[SKIPPED] - skipped_in(self._setting.journal.history)) if is_cut else 0
+        not_run = max(0, self._graph.counts[SKIPPED] - len(skipped_in(self._setting.journal.history))) if is_cut else 0
         kinds: dict[str, list[CommandResult]] = {}
         for result in self.failures:
             kinds.setdefault(result.kind(), []).append(result)

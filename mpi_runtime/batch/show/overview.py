@@ -47,18 +47,23 @@ class Overview(msgspec.Struct, kw_only=True):
     """Whether nothing is left of the batch, so that the same line begins it again; None: not known."""
 
 
-def overview(history: History, now: float, is_running: bool, skipped: int | None = None) -> Overview:
-    """Summarise a batch; `now` in seconds since 1970. `skipped`: how many commands are; None: to be found out."""
+def overview(history: History, now: float, is_running: bool, skipped: set[str] | None = None) -> Overview:
+    """Summarise a batch; `now` in seconds since 1970. `skipped`: the commands that are; None: to be found out.
+
+    Each command counts once: as running while a skipped one still ends, as skipped if it was submitted alone.
+    """
     skipped = skipped_in(history) if skipped is None else skipped
     names = [command.name for command in history.commands()]
     known = set(names)
     ends = [ended for name, ended in history.ends.items() if name in known]
-    began = [one for name, one in history.began.items() if name in known]
+    began = [one for name, one in history.began.items() if name in known and (one.host or name not in skipped)]
     began.sort(key=lambda one: (not one.host, one.time_s))
     failed = [ended for ended in ends if not ended.result.is_success and ended.result.name not in history.began]
     done = sum(ended.result.is_success and ended.result.name not in history.began for ended in ends)
     session = history.session()
     begin_s = session[0].begin_s if session else now
+    running = began if is_running else []
+    skipped = skipped.difference(one.name for one in running)
     own = [ended for ended in history.all_ends if ended.result.end >= begin_s]
     end_s = now if is_running else max((ended.result.end for ended in own), default=begin_s)
     nodes = history.nodes()
@@ -66,9 +71,9 @@ def overview(history: History, now: float, is_running: bool, skipped: int | None
         total=len(names),
         done=done,
         failed=failed,
-        running=began if is_running else [],
-        waiting=len(names) - done - len(failed) - skipped - (len(began) if is_running else 0),
-        skipped=skipped,
+        running=running,
+        waiting=len(names) - done - len(failed) - len(skipped) - len(running),
+        skipped=len(skipped),
         begin_s=begin_s,
         end_s=end_s,
         cpu_use=_use([(ended, ended.cpus) for ended in own], sum(node.cpus for node in nodes), end_s - begin_s),

@@ -113,11 +113,11 @@ def _gpus(name: str, value: Any) -> None:
 def size_in_bytes(name: str, value: Any) -> int:
     """Read a number of bytes, or a text such as "20GB" or "512 MiB"."""
     if isinstance(value, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]i?)?B?", value.strip())
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?)?B?", value.strip())
         if match is None:
             raise ValueError(f"{name} must be a number of bytes, or like '20GB' or '512MiB', not {value!r}")
         base = 1024 if (match[2] or "").endswith("i") else 1000
-        size = float(match[1]) * math.pow(base, " kMGT".index((match[2] or " ")[0]))
+        size = float(match[1]) * math.pow(base, " KMGT".index((match[2] or " ")[0].upper()))
         check_amount(name, size)
         return round(size)
     check_amount(name, value)

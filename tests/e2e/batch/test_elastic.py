@@ -234,7 +234,7 @@ def test_what_fits_no_job_waits_for_one_with_room(tmp_path: Path) -> None:
         env = {**os.environ, "MPI_RUNTIME_NUM_CPUS": "4"}
         large = [sys.executable, "-m", "mpi_runtime", "batch", "jobs.txt"]
         with helpers.start_command(large, cwd=tmp_path, env=env) as program:
-            assert "1 commands were done by this job" in program.finish().expect(0).stderr
+            assert "1 command was done by this job" in program.finish().expect(0).stderr
         small.finish().expect(0)
     assert lines(tmp_path, "began") == {"1": 1, "large": 1}
     written(tmp_path / "jobs.txt", "true #batch num_cpus=4 name=four\n")

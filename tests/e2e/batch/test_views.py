@@ -142,6 +142,16 @@ def test_what_a_failure_or_a_cancel_keeps_from_running_is_skipped_for_all() -> N
     assert in_lines("c", overview(history, 500.0, False), "", 500.0)[1] == "4 of 10 done, 1 failed, 5 skipped"
 
 
+def test_a_cancelled_command_counts_once_also_while_it_ends() -> None:
+    history = some_history()
+    history.began["c.6"] = Began("c.6", 115.0, "")  # submitted, and cancelled before it started
+    history.controls |= {"c.5": "cancel", "c.6": "cancel"}
+    found = overview(history, 120.0, True)
+    assert in_lines("c", found, "vm (pid 1)", 120.0)[1] == "4 of 8 done, 1 failed, 1 running, 1 waiting, 1 skipped"
+    found = overview(history, 120.0, False)
+    assert in_lines("c", found, "", 120.0)[1] == "4 of 8 done, 1 failed, 1 not run, 2 skipped"
+
+
 def test_the_first_end_of_many_commands_that_run_at_a_time_says_how_long_the_rest_takes() -> None:
     history = History()
     names = [f"c.{number}" for number in range(24)]

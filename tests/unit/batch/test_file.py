@@ -314,12 +314,14 @@ def test_bytes_of_all_kinds_are_text_and_bytes_again(data: bytes) -> None:
 
 
 def test_only_commands_of_lists_may_have_bytes_that_are_not_utf_8(tmp_path: Path) -> None:
-    (tmp_path / "jobs.txt").write_bytes(b"cat caf\xe9 \xc3\xa9\ntrue #batch cwd=gr\xfcn\n")
+    (tmp_path / "jobs.txt").write_bytes(b"cat caf\xe9 \xc3\xa9\ntrue #batch cwd=gr\xfcn env=A=\xfc\n")
     groups, problems = read_batch(read_text(str(tmp_path / "jobs.txt"), LINES), LINES, {})
     assert raw_bytes.bytes_of(groups[0].commands[0].text) == b"cat caf\xe9 \xc3\xa9"
     assert raw_bytes.shown(groups[0].commands[0].text) == "cat caf\\xe9 é"
-    (problem,) = problems
-    assert problem.shown("f") == r"f:2:13: cwd must be UTF-8: only commands may have other bytes, not gr\xfcn"
+    assert [problem.shown("f") for problem in problems] == [
+        r"f:2:13: cwd must be UTF-8: only commands may have other bytes, not gr\xfcn",
+        r"f:2:22: env must be UTF-8: only commands may have other bytes, not \xfc",
+    ]
 
 
 def test_an_unknown_name_is_not_answered_with_a_thousand_others() -> None:

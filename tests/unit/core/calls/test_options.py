@@ -197,7 +197,7 @@ def test_a_methods_own_options_go_before_its_actors() -> None:
 
 @pytest.mark.parametrize(("value", "size"), [
     (5, 5), (1.5e9, 1_500_000_000), ("20GB", 20 * 10**9), ("20 GiB", 20 << 30), ("512MiB", 512 << 20), ("1.5k", 1500),
-    ("7", 7), ("7B", 7), ("2T", 2 * 10**12), (0, 0),
+    ("2KB", 2000), ("2KiB", 2048), ("7", 7), ("7B", 7), ("2T", 2 * 10**12), (0, 0),
 ])  # fmt: skip
 def test_sizes(value: Any, size: int) -> None:
     assert options.size_in_bytes("gpu_memory", value) == size
