@@ -8,7 +8,7 @@ A library imports nothing else of the core, so the core can change behind these 
 - GPUs: `SHOWN_BY`, `kind_in_torch`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
 - amounts as the scheduler counts them: `Request`, `custom_of`, `Pool`, `pool_for`, `fits`
-- values as bytes: `dumps`; `first_version.loads` for those on disk
+- values as bytes: `dumps`; `first_version.loads` for those on disk; `digest_of`, the same in the next run
 - options of calls as the scheduler gets them, without a job: `task_spec`
 - files of MPI libraries: `mpi_files`
 - the address of this host: `address_towards`
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mpi_runtime.scheduler.protocol.series import Series
 
 _HOMES = {
+    ".core.calls.code_digest": "digest_of",
     ".core.calls.labels": "check_selector meets",
     ".core.calls.options": "check_resources size_in_bytes",
     ".core.calls.specs": "task_spec",
@@ -73,11 +74,10 @@ __all__ = [
     "AgentLostError", "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s",
     "address_towards", "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources",
     "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of",
-    "descendants", "detect", "die_with_parent", "dumps", "environment_of_launcher", "first_version", "fits",
-    "future_of", "installed_launcher", "job", "job_id", "job_or_none", "kill_group", "kind_in_torch", "launch_command",
-    "meets",
-    "member", "mpi_files", "pool_for", "scratch", "send_metrics", "settings_for_mpi", "size_in_bytes", "spec_of",
-    "status_line", "task_spec", "this_call", "when_done",
+    "descendants", "detect", "die_with_parent", "digest_of", "dumps", "environment_of_launcher", "first_version",
+    "fits", "future_of", "installed_launcher", "job", "job_id", "job_or_none", "kill_group", "kind_in_torch",
+    "launch_command", "meets", "member", "mpi_files", "pool_for", "scratch", "send_metrics", "settings_for_mpi",
+    "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call", "when_done",
 ]  # fmt: skip
 
 
@@ -131,6 +131,7 @@ def before_results(act: Callable[[Client], None]) -> None:
 
 
 if TYPE_CHECKING:
+    from mpi_runtime.core.calls.code_digest import digest_of
     from mpi_runtime.core.calls.labels import check_selector, meets
     from mpi_runtime.core.calls.options import check_resources, size_in_bytes
     from mpi_runtime.core.calls.specs import task_spec

@@ -55,6 +55,8 @@ class Stage(Struct, eq=False):
     tasks_max: int = 1_000_000
     pool: tuple[int, int] | None = None
     """The least and the greatest number of actors."""
+    is_apart: bool = False
+    """Its tasks do not mix what tasks before them have made of different parts of the sources."""
     limit: int | None = None
     """It has no tasks, and passes blocks on: the number of rows that may still pass. None: it has tasks."""
     queues: list[deque[Block]] = field(default_factory=list)

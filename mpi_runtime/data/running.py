@@ -11,7 +11,7 @@ import mpi_runtime
 from mpi_runtime.data.context import MIB, DataContext
 from mpi_runtime.data.plan import Building, Built, Operator, Source, has_order
 from mpi_runtime.data.progress import Bar, Stats
-from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Start, Task
+from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
 from mpi_runtime.data.steps import BlockError, Chain, Header, Meta, run
 from mpi_runtime.data.stream import Stream
 from mpi_runtime.show import log
@@ -69,8 +69,12 @@ class Running:
         ordered: bool,
         note: Callable[[Stats], None] | None = None,
         settings: DataContext | None = None,
+        leave_out: Callable[[list[Stage]], bool] | None = None,
     ) -> None:
-        """Start nothing yet. `note` gets the counts of the run; None as `settings`: those of this process."""
+        """Start nothing yet. `note` gets the counts of the run; None as `settings`: those of this process.
+
+        `leave_out` may remove parts of sources. It returns whether what becomes of different parts is not to be mixed.
+        """
         context = settings or DataContext.get_current()
         total = mpi_runtime.cluster_resources()
         budget = context.execution_options.budget or int(SHARE * total.get("object_store_memory", 1 << 30))
@@ -84,7 +88,9 @@ class Running:
         self._built: list[Built] = building.built
         self._chains = [mpi_runtime.put(chain) for chain in building.chains(self._errors_max != 0)]
         ordered = ordered or context.execution_options.preserve_order or has_order(operator)
-        self.stream = Stream([one.stage for one in building.built], budget, cpus, block_bytes, ordered)
+        stages = [one.stage for one in building.built]
+        is_apart = leave_out is not None and leave_out(stages)
+        self.stream = Stream(stages, budget, cpus, block_bytes, ordered, is_apart)
         self.stats = Stats(self.stream, time.monotonic())
         if note is not None:
             note(self.stats)
@@ -267,6 +273,7 @@ class Running:
         assert isinstance(meta, Meta)
         self.stats.seconds[task.stage] += meta.seconds
         if meta.error:
+            self.stream.broken.add(task.key[:2])
             self._failed(meta.error)
         if meta.rows:
             origin = task.inputs[0].origin if task.inputs else ""

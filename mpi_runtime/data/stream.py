@@ -37,8 +37,10 @@ LOOKAHEAD_CPUS = 1.0
 class Stream:
     """The state of a stream. The last stage feeds the consumer."""
 
-    def __init__(self, stages: list[Stage], budget: int, cpus: float, block_bytes: int, ordered: bool) -> None:
-        """`block_bytes`: the size of blocks before one was measured."""
+    def __init__(
+        self, stages: list[Stage], budget: int, cpus: float, block_bytes: int, ordered: bool, is_apart: bool = False
+    ) -> None:
+        """`block_bytes`: the size of blocks before one was measured. `is_apart`: no task takes blocks of two units."""
         self.stages = stages
         self.out: deque[Block] = deque()
         """Blocks for the consumer."""
@@ -47,8 +49,15 @@ class Stream:
         self._budget = budget
         self._cpus = cpus
         self._block_bytes = block_bytes
-        self._ordered = ordered
+        self._is_apart = is_apart
+        for stage in stages if is_apart else ():
+            stage.is_apart = self._has_tasks_before(stage)
+        self._ordered = ordered or any(stage.is_apart and stage.bundle_rows > 1 for stage in stages)
         self._orders: list[Order] = []
+        self.units: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+        """The parts of sources of each unit that has begun, by its first one. What becomes of them has its key."""
+        self.broken: set[tuple[int, ...]] = set()
+        """Units of which something has failed."""
         self._makers = max(1, sum(stage.limit is None for stage in stages))
         self._reader = {
             up: (number, slot) for number, stage in enumerate(stages) for slot, up in enumerate(stage.inputs)
@@ -56,7 +65,7 @@ class Stream:
         for stage in stages:
             stage.queues = stage.queues or [deque() for _ in stage.inputs]
         for number, stage in enumerate(stages):
-            for _ in range(stage.pool[0] if stage.pool else 0):
+            for _ in range(stage.pool[0] if stage.pool and not self._has_ended(number) else 0):
                 self._open(number)
 
     # What has happened
@@ -131,6 +140,12 @@ class Stream:
         """Whether the consumer has all blocks."""
         return not self.out and self._has_ended(len(self.stages) - 1)
 
+    def open_units(self) -> set[tuple[int, ...]]:
+        """The units of which something is on its way, or has failed."""
+        found = {task.key[:2] for stage in self.stages for task in stage.tasks}
+        queues = [queue for stage in self.stages if stage.inputs for queue in stage.queues]
+        return found | {block.key[:2] for queue in (*queues, self.out) for block in queue} | self.broken
+
     # What is to be done
 
     def decide(self) -> list[Order]:
@@ -188,9 +203,13 @@ class Stream:
         inputs: list[Block] = []
         rows = 0
         while queue and (not inputs or 1 < stage.bundle_rows > rows):  # rows of a file are not known
+            if inputs and stage.is_apart and queue[0].key[:2] != inputs[0].key[:2]:
+                break
             inputs.append(queue.popleft())
             rows += inputs[-1].rows
         task = Task(number, inputs, inputs[0].key)
+        if self._is_apart:
+            self.units.setdefault(task.key[:2], set()).update(block.key[:2] for block in inputs)
         if stage.pool:
             task.actor = min(stage.actors, key=lambda actor: len(stage.actors[actor]))
             stage.actors[task.actor].append(task)
@@ -211,6 +230,11 @@ class Stream:
             return any(len(calls) < CALLS_OF_ACTOR for calls in stage.actors.values())
         return sum(not task.is_done for task in stage.tasks) < stage.tasks_max
 
+    def _has_tasks_before(self, stage: Stage) -> bool:
+        """Whether tasks have made the blocks of a stage: those of a stored source may be its first ones."""
+        before = [self.stages[up] for up in stage.inputs]
+        return any(one.limit is None or self._has_tasks_before(one) for one in before)
+
     def _fits(self, stage: Stage, block: Block) -> bool:
         """Whether a task more may have its blocks in memory: blocks that tasks read cannot be spilled."""
         if block.stage == SOURCE:
@@ -222,7 +246,10 @@ class Stream:
         """The queue from which the next task takes its blocks; None: there are not enough."""
         for slot, queue in enumerate(stage.queues):
             ended = not stage.inputs or self._has_ended(stage.inputs[slot])
-            if queue and (ended or stage.bundle_rows <= 1 or sum(block.rows for block in queue) >= stage.bundle_rows):
+            is_whole = ended or (stage.is_apart and queue and queue[0].key[:2] != queue[-1].key[:2])
+            if queue and (
+                is_whole or stage.bundle_rows <= 1 or sum(block.rows for block in queue) >= stage.bundle_rows
+            ):
                 return queue
             if self._ordered and not ended:
                 return None

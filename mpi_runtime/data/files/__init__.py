@@ -6,4 +6,5 @@
 - `webdataset.py`: tar files with samples
 - `saving.py`: the methods of a data set that write files
 - `writing.py`: files of data sets
+- `finished.py`: with a journal, what is written and is not recreated
 """

@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy
+from msgspec.structs import asdict
 
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pa_csv, pq
+from mpi_runtime.data.files.finished import Finished, Saved, is_divisible, saved
 from mpi_runtime.data.plan import PLAIN, Divided, Mapped, Needs, Operator, identity
 from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.running import Running, blocks_of
 from mpi_runtime.data.steps import WRITE, Step
 from mpi_runtime.errors import optional
+from mpi_runtime.extend import job
 from mpi_runtime.files.writing import beside
 
 if TYPE_CHECKING:
@@ -135,7 +138,7 @@ class Writer:
             os.makedirs(os.path.dirname(os.path.join(self._folder, one)), exist_ok=True)
             with beside(os.path.join(self._folder, one)) as path:
                 self._save(part, path, self._options)
-        return pa.table({"path": names})
+        return blocks.of_rows([asdict(saved(self._folder, one)) for one in names])
 
 
 def _partitioned(table: pyarrow.Table, columns: Sequence[str]) -> dict[str, pyarrow.Table]:
@@ -181,14 +184,23 @@ def write(
     prefix = hashlib.blake2b(repr((identity(operator), suffix, *partition)).encode(), digest_size=8).hexdigest()
     step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition, by_row))
     needs = Needs(concurrency=concurrency) if concurrency else PLAIN
-    running = Running(Mapped(operator, step, needs), ordered=False, note=note)
+    directory = job().store.journal
+    finished = Finished(directory, folder, prefix, operator, options) if directory and is_divisible(operator) else None
+    running = Running(Mapped(operator, step, needs), False, note, leave_out=finished.leave_out if finished else None)
     below = os.path.join(glob.escape(folder), *["*"] * len(partition))
-    written: set[str] = set()
+    written = set(finished.kept) if finished else set()
     try:
         for block in blocks_of(running):
-            written.update(blocks.to_batch(_table(block.value), "numpy")["path"])  # type: ignore[index]
+            files = [Saved(**row) for row in blocks.to_rows(_table(block.value))]  # type: ignore[arg-type]
+            written.update(file.name for file in files)
+            if finished:
+                finished.wrote(block.key, files)
+                finished.note(running.stream)
         _remove(name for name in glob.iglob(f"{below}/{prefix}_*") if os.path.relpath(name, folder) not in written)
     finally:
+        if finished:
+            finished.note(running.stream, is_last=True)
+            finished.close()
         running.wait_closed()
         _remove(glob.iglob(f"{below}/.{prefix}_*.new"))  # what ended before its file was whole
 
