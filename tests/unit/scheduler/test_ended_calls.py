@@ -43,6 +43,19 @@ def test_one_by_its_id() -> None:
     assert listed(cluster, 0, b"?" * 16) == []
 
 
+def test_times_are_in_milliseconds_since_1970() -> None:
+    cluster = Cluster().node(cpus=1)
+    cluster.state.wall_us = 1_800_000_000_000_000 - cluster.now
+    id = cluster.submit()
+    executor = cluster.placed(id)
+    begin_us = cluster.now + 7_000
+    cluster.now += 600_000
+    cluster.client_says(executor, Done(id, b"", 500_000, start_us=begin_us))
+    (one,) = listed(cluster)
+    times = (one.creation_time_ms, one.start_time_ms, one.end_time_ms)
+    assert times == (1_800_000_000_000, 1_800_000_000_007, 1_800_000_000_507)
+
+
 def test_errors_have_their_kind_also_of_calls_that_have_not_run() -> None:
     cluster = Cluster().node(cpus=1)
     bad = cluster.submit(name="bad")
