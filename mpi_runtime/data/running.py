@@ -102,6 +102,8 @@ class Running:
         self._looks_s = time.monotonic() + STUCK_S
         self._generators: dict[int, tuple[Task, ObjectRefGenerator[object]]] = {}
         self._actors: dict[tuple[int, int], ActorHandle] = {}
+        self._deaths: dict[tuple[int, int], tuple[int, int]] = {}
+        """For actors that were found dead: what their stage had made then, and how often they had restarted before."""
         self._holders: set[tuple[int, int]] = set()
         """Actors that have CPUs although their stage does not state it."""
         self._cancelled: list[ObjectRef[object]] = []
@@ -214,14 +216,31 @@ class Running:
 
     def _unstick(self) -> None:
         """Nothing was made for a while: see whether something waits for what others of this stream keep."""
-        if idle := self.stream.idle_actors():
-            waiting = {entry["actor_id"] for entry in list_actors([("state", "!=", "ALIVE")])}
-            for stage, actor in dict(idle).items():
-                calls = self.stream.stages[stage].actors
-                if any(calls[one] and self._actors[stage, one]._actor_id.hex() in waiting for one in calls):
-                    self.stream.make_way(stage, actor)
+        found = list_actors([("state", "!=", "ALIVE")]) if self._actors else []
+        waiting = {entry["actor_id"]: entry for entry in found}
+        for stage, actor in dict(self.stream.idle_actors()).items():
+            calls = self.stream.stages[stage].actors
+            if any(calls[one] and self._actors[stage, one]._actor_id.hex() in waiting for one in calls):
+                self.stream.make_way(stage, actor)
+        for place, handle in self._actors.items():
+            if entry := waiting.get(handle._actor_id.hex()):
+                self._check_deaths(place, int(entry["num_restarts"]))
         if mpi_runtime.cluster_resources().get("CPU", 0.0) < self._cpus:
             self._need_fewer_cpus()
+
+    def _check_deaths(self, place: tuple[int, int], restarts: int) -> None:
+        """End the stream if an actor dies again and again while its stage makes nothing, such as in its constructor."""
+        built = self._built[place[0]]
+        made = built.stage.blocks + built.stage.ended
+        then, before = self._deaths.get(place, (0, 0))
+        self._deaths[place] = made, restarts if made != then else before
+        most = built.needs.options_of_calls.get("max_retries", RETRIES)
+        if made == then and 0 <= most < restarts - before:  # type: ignore[operator]
+            self.close()
+            times = f"its process has ended {restarts - before} times"
+            raise BlockError(
+                f"{built.stage.name} has failed: {times} without a block. Perhaps its constructor ends it."
+            )
 
     def _need_fewer_cpus(self) -> None:
         """A node was lost, and actors may have all CPUs that are left: from now on nothing has one that did not ask.

@@ -119,6 +119,38 @@ def test_a_block_on_which_processes_die(tmp_path: Path) -> None:
         assert program.finish().expect().stdout == "6 6\n3\n"
 
 
+CONSTRUCTOR = """
+import os, sys
+from pathlib import Path
+import mpi_runtime
+from mpi_runtime import data
+
+folder = Path(sys.argv[1])
+
+class Work:
+    def __init__(self):
+        if len(list(folder.iterdir())) < int(sys.argv[2]):
+            (folder / str(os.getpid())).touch()
+            os._exit(3)
+
+    def __call__(self, batch):
+        return batch
+
+with mpi_runtime.init(num_cpus=1):
+    print(data.range(4).map_batches(Work, concurrency=1, max_retries=2).sum("id"))
+"""
+
+
+def test_a_class_whose_constructor_ends_its_process(tmp_path: Path) -> None:
+    """It is started again as often as calls are, and then the stream says why it ends."""
+    with start_program(CONSTRUCTOR, str(tmp_path), "2") as program:
+        assert program.finish().expect().stdout == "6\n"
+    with start_program(CONSTRUCTOR, str(tmp_path), "100") as program:
+        ended = program.finish().expect(1)
+    assert "map_batches(Work) has failed: its process has ended" in ended.stderr
+    assert len(list(tmp_path.iterdir())) < 100
+
+
 SHUFFLES = """
 import os, sys, time
 from pathlib import Path
