@@ -157,7 +157,7 @@ class Outbox(Outgoing):
             self.tick()  # the object may use much memory
 
     def adopt(self, id: bytes) -> None:
-        """Note that a reference arrived inside a value. Runs within `interrupts`, as what is counted must be kept too."""
+        """Note that a reference arrived inside a value. Runs within `interrupts`: what is counted must be kept too."""
         with self.lock:
             super().adopt(id)
         if not self.ticking and self.messages:
