@@ -68,11 +68,11 @@ def is_divisible(operator: Operator) -> bool:
     match operator:
         case Source():
             return True
-        case Mapped(parent) | Divided(parent):
+        case Mapped(parent):
             return is_divisible(parent)
         case Joined(parents):
             return all(map(is_divisible, parents))
-        case Limited() | Exchanged():
+        case Limited() | Exchanged() | Divided():  # which joins rows of several parts
             return False
 
 

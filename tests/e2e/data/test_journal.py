@@ -159,6 +159,8 @@ def never():
     global bad
     print("a limit", run(lambda ds: ds.limit(9)), run(lambda ds: ds.limit(9)))
     print("a sort", run(lambda ds: ds.sort("id")), run(lambda ds: ds.sort("id")))
+    shutil.rmtree(out)
+    print("blocks of two rows", run(lambda ds: ds.repartition(target_num_rows_per_block=2)), len(list(out.iterdir())))
     data.DataContext.get_current().max_errored_blocks = 1
     bad = 2
     print("a failure", run(), run())
@@ -172,7 +174,8 @@ LINES = {
     ],
     "classes": [f"first {EVERY}", f"another class {EVERY}", f"the class from before {EVERY}", "files 4"],
     "never": [
-        f"a limit {EVERY} {EVERY}", f"a sort {EVERY} {EVERY}", f"a failure {EVERY} ['2']",
+        f"a limit {EVERY} {EVERY}", f"a sort {EVERY} {EVERY}", f"blocks of two rows {EVERY} 2",
+        f"a failure {EVERY} ['2']",
     ],
 }  # fmt: skip
 
