@@ -14,9 +14,11 @@ Clusters share home directories. So there is a directory for each cluster, or fo
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import secrets
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -30,6 +32,7 @@ from mpi_runtime.files.writing import beside
 
 SUFFIX = ".json"
 _OF_END = ".end"
+_OF_DRIVERS = ".values."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OTHERS = 0o077
 LOG_WORDS = "`mpi-runtime session status {}` shows where its output is"
@@ -111,6 +114,11 @@ def output_of(path: Path, session: Session) -> Path:
     return Path(session.output) if session.output else log_of(path)
 
 
+def new_directory_of(path: Path) -> Path:
+    """Return a new path beside a session file, for files of one driver."""
+    return _beside(path, f"{_OF_DRIVERS}{secrets.token_hex(8)}")
+
+
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name.removesuffix(SUFFIX) + suffix)  # a name may have a dot
 
@@ -133,6 +141,8 @@ def new(path: Path, system: str = "") -> Session:
     with open(private.create_file(path), "wb") as file:
         file.write(msgspec.json.encode(made))
     forget_end(path)
+    for left in path.parent.glob(f"{glob.escape(made.name)}{_OF_DRIVERS}{'[0-9a-f]' * 16}"):  # of hosts that crashed
+        shutil.rmtree(left, ignore_errors=True)
     return made
 
 

@@ -19,6 +19,7 @@ from mpi_runtime.core.host.spawn import library_path, start_python
 from mpi_runtime.core.lines.commands import ways_to
 from mpi_runtime.core.lines.dialler import Task
 from mpi_runtime.core.transport import channel
+from mpi_runtime.files import session_files
 from mpi_runtime.files.session_files import Session
 
 WORDS_LIMIT_S = 3.0
@@ -40,7 +41,8 @@ def dialled(path: Path, session: Session, config: Config) -> tuple[socket.socket
             f"init('session:{session.name}'): the session runs on {session.host}, and neither ssh nor srun is in the "
             "PATH of this program"
         )
-    task = Task(ways, session.name, session.host, os.getpid(), config.reconnect_s, config.quiet)
+    files = str(session_files.new_directory_of(path.absolute()))
+    task = Task(ways, session.name, session.host, os.getpid(), config.reconnect_s, config.quiet, files)
     ours, theirs = channel.pair()
     text = msgspec.json.encode(task).decode()
     words, out = os.pipe2(os.O_CLOEXEC)

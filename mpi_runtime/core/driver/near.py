@@ -108,7 +108,7 @@ class Connection:
         else:
             from mpi_runtime.core.client.far_arena import FarArena  # not at the top, as above
 
-            arena = far_arena = FarArena(welcome.store_bytes)
+            arena = far_arena = FarArena(welcome.store_bytes, welcome.files)
         number = welcome.driver
         namespace = config.namespace or os.urandom(16).hex()
         inherited = Inherited(namespace, mark(number, _home(namespace)))

@@ -25,6 +25,9 @@ lines are cut. What each failure does:
 - *The driver does not read*: the dialler acknowledges only what the driver has taken. The attendant then reads
   nothing more from the head, which holds messages back, as for a near driver.
 
+A line of srun is slow. Large values then pass through files in a directory that the dialler makes, if the attendant
+sees it too (`objects/passed_files.py`). Both remove it when they end.
+
 A dial costs what `ssh HOST python -c pass` costs, and the import of the command line. A round trip costs two more
 processes that read and write than on the host of the session.
 

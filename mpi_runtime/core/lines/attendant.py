@@ -10,6 +10,7 @@ import contextlib
 import os
 import queue
 import select
+import shutil
 import socket
 import sys
 import time
@@ -72,6 +73,8 @@ class Attendant:
         self._outputs: dict[int, int] = {}
         """Kinds of frames by pipe."""
         self._parts: Parts | None = None
+        self._files = ""
+        """The directory for `passed_files`, if this host has it."""
         self._arena = -1
         self._from_head, self._from_driver = Splitter(), Splitter()
         self._is_over = False
@@ -182,6 +185,8 @@ class Attendant:
                 self._log("is back")
                 self._report_away(False)
             self._control, self._reconnect_s = arrived.control, opening.reconnect_s
+            if self._head is None and os.path.isdir(opening.files):  # made just before, so both hosts share it
+                self._files = opening.files
             try:
                 lines.write_frame(
                     arrived.going, OPEN, msgspec.msgpack.encode(Opening(opening.key, opening.epoch, received))
@@ -264,7 +269,8 @@ class Attendant:
             if welcome.problem:
                 return welcome
             head.setblocking(False)
-            self._parts = Parts(self._arena)
+            self._parts = Parts(self._arena, self._files)
+            welcome.files = self._files
             welcome.store_bytes = self._parts.layout.capacity
         except (OSError, LaunchError) as error:
             return Welcome(f"the head of the session does not answer: {error}", error="ConnectionError")
@@ -380,6 +386,8 @@ class Attendant:
         if self._arena >= 0:
             os.close(self._arena)
             self._arena = -1
+        if self._files:
+            shutil.rmtree(self._files, ignore_errors=True)
 
     def _refuse_all(self) -> None:
         with contextlib.suppress(queue.Empty):

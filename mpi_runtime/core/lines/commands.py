@@ -25,6 +25,8 @@ class Way(msgspec.Struct):
     name: str
     """For people."""
     command: list[str]
+    is_slow: bool = False
+    """Whether large values had better take another way."""
 
 
 def ways_to(session: Session, file: Path, python: str) -> list[Way]:
@@ -45,7 +47,7 @@ def ways_to(session: Session, file: Path, python: str) -> list[Way]:
         # A step beside those that use the allocation. Without its own memory and devices it waits for none.
         srun = ["srun", f"--jobid={session.step_of}", "--overlap", "-N1", "-n1", "-w", session.host]
         srun += ["--mpi=none", "--mem=0", "--gres=none", "--chdir=/"]
-        ways.append(Way(f"srun --jobid={session.step_of} --overlap", [*srun, *words]))
+        ways.append(Way(f"srun --jobid={session.step_of} --overlap", [*srun, *words], is_slow=True))
     return ways
 
 

@@ -11,6 +11,7 @@ import contextlib
 import os
 import queue
 import select
+import shutil
 import signal
 import socket
 import time
@@ -47,6 +48,8 @@ class Task(msgspec.Struct):
     """The process id of the driver."""
     reconnect_s: float
     quiet: bool
+    files: str
+    """The path for a directory of `passed_files`."""
 
 
 class Dialler:
@@ -102,6 +105,7 @@ class Dialler:
             time.sleep(0.02)
             for one in self._outputs.values():
                 one.flush()
+        shutil.rmtree(self._task.files, ignore_errors=True)
 
     def _is_done(self) -> bool:
         """Whether the other end knows of the end of the driver."""
@@ -176,6 +180,10 @@ class Dialler:
         self._attempts += 1
         self._epoch += 1
         opening = Opening(self._key, self._epoch, numbered.received, self._has_begun, self._task.reconnect_s)
+        if way.is_slow and not self._has_begun:
+            with contextlib.suppress(OSError):  # the other end looks for it
+                os.mkdir(self._task.files, 0o700)
+            opening.files = self._task.files
         try:
             self._dial = Dial(way, opening, self._dialled, self._wakes)
         except OSError as error:

@@ -53,6 +53,8 @@ class Opening(msgspec.Struct):
     """Whether there was an earlier line, so that the attendant must know the key."""
     reconnect_s: float = 0.0
     """How many seconds the attendant waits for the next line."""
+    files: str = ""
+    """A directory on the driver's host for `passed_files`; empty: this line is fast."""
 
 
 def address_of(secret: str) -> str:

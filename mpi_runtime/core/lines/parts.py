@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from mpi_runtime.core.objects import passed_files
 from mpi_runtime.core.objects.arena import Layout
 from mpi_runtime.core.transport.messages import Part, ReadPart, WritePart
 
@@ -15,9 +16,10 @@ from mpi_runtime.core.transport.messages import Part, ReadPart, WritePart
 class Parts:
     """The memory for values of this host."""
 
-    def __init__(self, arena: int) -> None:
-        """Use the arena of this descriptor, which stays the caller's."""
+    def __init__(self, arena: int, files: str = "") -> None:
+        """Use the arena of this descriptor, which stays the caller's. `files`: the directory for `passed_files`."""
         self._arena = arena
+        self._files = files
         self.layout = Layout.of(arena)
         self._file = ""
         self._descriptor = -1
@@ -31,10 +33,13 @@ class Parts:
                 return Part(asked.request)
             assert type(asked) is ReadPart
             data = os.pread(*self._place(asked))
+            if len(data) < asked.size:
+                return Part(asked.request, problem=f"of {asked.size} bytes only {len(data)} are there")
+            if asked.is_passed:
+                passed_files.leave(self._files, asked.request, data)
+                data = b""
         except (OSError, ValueError) as error:
             return Part(asked.request, problem=str(error))
-        if len(data) < asked.size:
-            return Part(asked.request, problem=f"of {asked.size} bytes only {len(data)} are there")
         return Part(asked.request, data)
 
     def _place(self, asked: ReadPart) -> tuple[int, int, int]:
@@ -48,7 +53,10 @@ class Parts:
         return self._descriptor, asked.size, asked.offset
 
     def _write(self, asked: WritePart) -> None:
-        at, data = self._inside(asked.region, asked.offset, len(asked.data)), memoryview(asked.data)
+        data = memoryview(bytearray(asked.passed) if asked.passed else asked.data)
+        at = self._inside(asked.region, asked.offset, len(data))
+        if asked.passed:
+            passed_files.take(self._files, asked.request, data)
         while data:
             written = os.pwrite(self._arena, data, at)
             at, data = at + written, data[written:]

@@ -16,5 +16,6 @@ Small values travel in messages. Large ones lie in the arena, one memory file fo
 - `transfer.py`: copies from other hosts, the receiver's side
 - `sends.py`: copies to other hosts, the sender's side
 - `spill_file.py`: the file of values that have no room in the arena
+- `passed_files.py`: parts of values in files, between hosts that share a directory
 - `working_dirs.py`: directories as values, for a `runtime_env`
 """

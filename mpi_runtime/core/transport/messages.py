@@ -76,9 +76,11 @@ class ReadPart(Struct, array_like=True, tag=77, gc=False):
     region: Number
     offset: Number
     """In the region, or in the file."""
-    size: Annotated[int, Meta(ge=0, le=1 << 20)]
+    size: Annotated[int, Meta(ge=0, le=4 << 20)]
     file: str = ""
     """The spill file that has it; empty: it is in the arena."""
+    is_passed: bool = False
+    """Whether the answer has its bytes in a file, see `passed_files`."""
 
 
 class WritePart(Struct, array_like=True, tag=78, gc=False):
@@ -88,6 +90,8 @@ class WritePart(Struct, array_like=True, tag=78, gc=False):
     region: Number
     offset: Number
     data: bytes
+    passed: Annotated[int, Meta(ge=0, le=4 << 20)] = 0
+    """The bytes in a file in place of `data`, see `passed_files`; 0: there is no file."""
 
 
 class Part(Struct, array_like=True, tag=39, gc=False):
@@ -160,6 +164,8 @@ class Welcome(Struct):
     """For such a driver: see `Config`."""
     store_bytes: Number = 0
     """For such a driver on another host: the bytes of shared memory for values on the host of rank 0."""
+    files: str = ""
+    """For such a driver: the directory for `passed_files`; empty: its line is fast, or the hosts share none."""
 
 
 # Worker to head.

@@ -44,6 +44,14 @@ sh -c "$(echo "$*" | sed s,/seen/,/real/,)" < <(cat) | cat  # ends with the comm
 """
 
 
+NO_SSH = """#!/bin/bash
+echo "ssh: connect to host: Connection refused" >&2
+exit 255
+"""
+_AFTER_OPTIONS = SSH.index("[ ! -e")
+SRUN = "#!/bin/bash\nset -o pipefail\nwhile [ ${{1::1}} != / ]; do shift; done\n" + SSH[_AFTER_OPTIONS:]
+
+
 class Far:
     """A session that seems to be on another host."""
 
@@ -62,6 +70,17 @@ class Far:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(0o600)
         path.write_text(json.dumps({**json.loads(found.read_text()), "host": "elsewhere", "secret": "none", **fields}))
+
+    def use_srun(self) -> None:
+        """Have programs reach it by srun."""
+        for name, script in (("ssh", NO_SSH), ("srun", SRUN.format(place=self.place))):
+            (self.place / "bin" / name).write_text(script)
+            (self.place / "bin" / name).chmod(0o755)
+        self.show(step_of="1")
+
+    def passed(self) -> list[Path]:
+        """The directories of files that pass values."""
+        return list(self.seen.glob("mpi_runtime/sessions/*/s.values.*"))
 
     def driver(self, source: str, connects: str = CONNECT) -> Program:
         """Start a program that connects."""
@@ -123,7 +142,14 @@ print("after", float(found.sum() == 2 * numpy.random.default_rng(1 << 20).random
 """
 
 
-def test_a_program_elsewhere_has_tasks_actors_and_values_of_any_size(far: Far) -> None:
+WAYS = pytest.mark.parametrize("way", ["ssh", "srun"])
+"""By srun, large values are files."""
+
+
+@WAYS
+def test_a_program_elsewhere_has_tasks_actors_and_values_of_any_size(far: Far, way: str) -> None:
+    if way == "srun":
+        far.use_srun()
     with far.driver(ALL) as program:
         done = program.finish().expect(0)
     assert "[0, 2, 4] 1\n" in done.stdout
@@ -135,6 +161,45 @@ def test_a_program_elsewhere_has_tasks_actors_and_values_of_any_size(far: Far) -
     drivers_left(far.real, 1)
     with far.driver("print(ray.get(ray.get_actor('shared').add.remote()))") as program:
         assert program.finish().expect(0).stdout == "1002\n"
+    assert not far.passed()
+
+
+FILES = """
+import glob, numpy, os, sys
+data = numpy.random.default_rng(0).random(4_000_000)
+ref = ray.put([data, data[:100], data[::2].copy()])
+assert all(map(numpy.array_equal, ray.get(ref), [data, data[:100], data[::2]]))
+print("moved", flush=True); input()
+for _ in range(2):
+    assert all(map(numpy.array_equal, ray.get(ref), [data, data[:100], data[::2]]))
+assert numpy.array_equal(ray.get(ray.put(data)), data)
+print("again", flush=True); input()
+"""
+
+
+def moved_mb(pid: int) -> int:
+    """What a dialler has read from its line, and written to it."""
+    found = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return (int(found["rchar"]) + int(found["wchar"])) // 1_000_000
+
+
+def test_large_values_are_files_where_the_line_is_slow_and_take_the_line_where_files_fail(far: Far) -> None:
+    far.use_srun()
+    with far.driver(FILES) as program:
+        program.wait_for_line("moved")
+        dialler = parent(far.lines()[-1])
+        assert moved_mb(dialler) < 10
+        (directory,) = far.passed()
+        assert not list(directory.iterdir())
+        directory.rename(directory.with_name("elsewhere"))
+        program.write("\n")
+        program.wait_for_line("again")
+        assert moved_mb(dialler) > 150
+        directory.with_name("elsewhere").rename(directory)
+        (directory / "1").write_text("left")
+        program.write("\n")
+        program.finish().expect(0)
+        wait_until(lambda: not far.passed(), what="its files to be removed")
 
 
 STREAM = """
@@ -158,7 +223,10 @@ print("all", wanted)
 """
 
 
-def test_every_call_arrives_once_on_a_line_that_breaks_again_and_again(far: Far) -> None:
+@WAYS
+def test_every_call_arrives_once_on_a_line_that_breaks_again_and_again(far: Far, way: str) -> None:
+    if way == "srun":
+        far.use_srun()
     dice = random.Random(1)
 
     def has_dialled(count: int) -> bool:
@@ -388,13 +456,19 @@ for turn in range(20):
     assert ray.get(actor.stay.remote()) == 1
 assert (ray.get(ref) == sent).all()
 del ref
-print("broken", broken)
+print("broken", broken, flush=True); input()
 """
 
 
-def test_ctrl_c_ends_a_transfer_and_nothing_else(far: Far) -> None:
+@WAYS
+def test_ctrl_c_ends_a_transfer_and_nothing_else(far: Far, way: str) -> None:
+    if way == "srun":
+        far.use_srun()
     with far.driver(WAITS + INTERRUPTED) as program:
-        assert "broken 20\n" in program.finish().expect(0).stdout
+        program.wait_for_line("broken 20")
+        assert [list(one.iterdir()) for one in far.passed()] == ([[]] if way == "srun" else [])
+        program.write("\n")
+        program.finish().expect(0)
 
 
 @pytest.mark.parametrize(
