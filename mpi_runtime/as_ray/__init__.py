@@ -20,6 +20,7 @@ installs them. If the driver has imported that module, executors import it befor
 - `private_state.py`: `ray._private.state`: the names that libraries read to place their workers
 - `worker.py`: `ray._private.worker`: the few of its names that libraries read
 - `logging_config.py`: `ray.LoggingConfig`
+- `job_config.py`: `ray.job_config.JobConfig`
 - `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing
 - `tune_result.py`: `ray.tune.result`: names of reported values

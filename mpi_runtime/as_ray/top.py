@@ -1,12 +1,17 @@
 """Names of the module `ray` that have no meaning in this runtime, or other names of arguments."""
 
+from __future__ import annotations
+
 import enum
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mpi_runtime
 from mpi_runtime.config import RAY_LOGGING, RAY_VERSION, environment
+
+if TYPE_CHECKING:
+    from mpi_runtime.as_ray.job_config import JobConfig
 
 __version__ = environment().get(RAY_VERSION, "2.60.0")
 """The version of Ray whose API is followed. Libraries compare it with the version that they need."""
@@ -27,13 +32,17 @@ class Language(enum.Enum):
 _init: Callable[..., mpi_runtime.Context] = mpi_runtime.init
 
 
-def init(*arguments: object, logging_config: object = None, **options: object) -> mpi_runtime.Context:
+def init(
+    *arguments: object, logging_config: object = None, job_config: JobConfig | None = None, **options: object
+) -> mpi_runtime.Context:
     """As `mpi_runtime.init`; the variable RAY_LOGGING_CONFIG_ENCODING stands for a `LoggingConfig`."""
     encoding = environment().get(RAY_LOGGING)
     if logging_config is None and encoding:
         from mpi_runtime.as_ray.logging_config import LoggingConfig  # not at the top: few programs use it
 
         logging_config = LoggingConfig(encoding)  # type: ignore[arg-type]  # it checks it
+    if job_config is not None:
+        options = job_config.arguments(options)
     return _init(*arguments, logging_config=logging_config, **options)
 
 

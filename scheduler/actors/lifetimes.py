@@ -313,13 +313,15 @@ def create_again(state: State, actor: Actor, cause: str, now: int) -> None:
 
 
 def give_name(state: State, event: NamedActorRequested) -> None:
-    """Give the actor its name when its creation is submitted, unless it could not be created."""
+    """Give the actor its name when its creation is submitted, and detach it, unless it could not be created."""
     actor = state.actors.get(event.creation.id)
     if actor is None or actor.creation.state in ENDED:
         return
-    actor.name = (event.namespace, event.name)
-    state.names[actor.name] = Name(actor.id, event.handle, event.detached)
+    if event.name:
+        actor.name = (event.namespace, event.name)
+        state.names[actor.name] = Name(actor.id, event.handle)
     if event.detached:
+        actor.is_detached = True
         objects.hold(state, actor.id)
         if actor.driver:
             detach(state.drivers[actor.driver], actor)
@@ -341,10 +343,10 @@ def answer_name(state: State, client: Client, event: NamedActorRequested) -> Non
 
 
 def free_name(state: State, actor: Actor) -> None:
-    """Free the name of an actor that takes no more calls."""
-    if actor.name is None:
-        return
-    found = state.names.pop(actor.name)
-    actor.name = None
-    if found.detached:
+    """Free the name of an actor that takes no more calls, and let it go."""
+    if actor.name is not None:
+        del state.names[actor.name]
+        actor.name = None
+    if actor.is_detached:
+        actor.is_detached = False
         objects.release(state, actor.id)

@@ -554,7 +554,7 @@ class Query(Struct, array_like=True, tag=12, gc=False):
 
 
 class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):
-    """A client asks to create an actor with a name.
+    """A client asks to create an actor that has a name, or is detached.
 
     The answer is the actor that has the name then: this or an earlier one.
     """
@@ -562,6 +562,7 @@ class NamedActorRequested(Struct, array_like=True, tag=13, gc=False):
     request: Number
     namespace: str
     name: str
+    """Empty: none."""
     handle: bytes
     """The data of a handle; opaque."""
     detached: bool

@@ -570,8 +570,7 @@ class Actor(Struct, eq=False, gc=False):
     state: int = CREATING
     executor: Executor | None = None
     callers: dict[tuple[int, str, int], Line[Task]] = {}
-    """Calls that have not been sent, in order, by client, concurrency group and spec. The spec is 0 if its calls run in
-    the order of submission."""
+    """Calls not sent, in order, by client, concurrency group and spec; 0 if they run as they were submitted."""
     cause: str = ""
     """Why it died, for messages."""
     restarts: int = 0
@@ -579,6 +578,8 @@ class Actor(Struct, eq=False, gc=False):
     """Objects that its creation needs. They are held while it may be restarted."""
     name: tuple[str, str] | None = None
     """Its namespace and name, while it has one."""
+    is_detached: bool = False
+    """Whether it lives on without handles."""
     error: Value | None = None
     """The error of its constructor. Every call gets it."""
     title: str = ""
@@ -647,8 +648,7 @@ class Queue(Contender, kw_only=True, eq=False, gc=False):
     executors: dict[int, Executor] = field(default_factory=dict)
     """Executors with a grant for this queue."""
     hungry: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
-    """Executors with room for more calls, those without calls first. An OrderedDict: a dict gets slow when its first
-    items are removed."""
+    """Executors with room for more calls, the idle ones first. A dict gets slow when its first items are removed."""
     loaded: OrderedDict[int, Executor] = field(default_factory=OrderedDict)
     """Executors that are not blocked and have calls behind the running one, in the order of their last messages."""
     progress_us: int = 0

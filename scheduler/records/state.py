@@ -192,8 +192,6 @@ class Name(Struct, eq=False, gc=False):
     actor: bytes
     handle: bytes
     """The data of a handle; opaque."""
-    detached: bool
-    """Whether the actor lives on without handles."""
 
 
 class Group(Claimant, kw_only=True, eq=False, gc=False):

@@ -143,7 +143,7 @@ def check_references(state: State, live: dict[bytes, Task]) -> None:
         holders += kept.held
     for actor in state.actors.values():
         holders += actor.kept
-        if actor.name and state.names[actor.name].detached:
+        if actor.is_detached:
             holders.append(actor.id)
     holders += state.groups
     counts = Counter(holders)

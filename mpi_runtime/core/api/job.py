@@ -130,6 +130,7 @@ def init(
         raise TypeError(f"address must be a string such as 'session:NAME', or None, not {address!r}")
     if (level := arguments.pop("logging_level", None)) is not None:
         _set_logging_level(level)
+    lifetime = arguments.pop("_default_actor_lifetime", None)  # of a `JobConfig` of Ray, with `--as-ray`
     batch = _of_batch_job(address, arguments)
     config = configuration.from_init(
         **{name: value for name, value in arguments.items() if name not in _WITHOUT_MEANING}
@@ -143,6 +144,7 @@ def init(
         is_running = current.client_or_none() is not None
         if not is_running:
             _start(config, runtime_env, logging_config, address or "", arguments, batch)
+            _set_lifetime(lifetime)
     if is_running and not ignore_reinit_error:
         raise RuntimeError(
             "init() was called, but the job is running already. Call shutdown() first, or pass "
@@ -192,6 +194,13 @@ def _start(
     except BaseException:
         session.stop()
         raise
+
+
+def _set_lifetime(lifetime: object) -> None:
+    """Have actors whose options have no lifetime get this one, if there is one."""
+    if isinstance(lifetime, str):
+        inherited = running.client().inherited
+        inherited.environment = {**inherited.environment, option_rules.LIFETIME: lifetime}
 
 
 def _set_logging_level(level: object) -> None:

@@ -233,9 +233,10 @@ class ActorClass(Registered, Generic[T, Init]):
             call = Call(client.scopes.next_ids(1), spec.id, packed.payload, packed.arguments, holds)
             if spec.code:
                 call.digest = digest_of_arguments(call, packed)
-            if not self._options.get("name"):
+            lifetime = self._options.get("lifetime") or client.inherited.environment.get(option_rules.LIFETIME)
+            if not self._options.get("name") and lifetime != option_rules.DETACHED:
                 return ActorHandle(create_actor(client, call), self._name, self._methods)
-            return self._create_named(call)
+            return self._create_named(call, lifetime == option_rules.DETACHED)
 
     def bind(self, *args: object, **kwargs: object) -> ActorNode:
         """Make a node of a graph of calls. `execute()` of the node, or of a bound call of a method, creates the actor.
@@ -262,12 +263,11 @@ class ActorClass(Registered, Generic[T, Init]):
         saves = saves_state(self._class) and not self._options.get("num_ranks")  # each member has a state of its own
         return self._digest_of(self._class) if saves else b""
 
-    def _create_named(self, creation: Call) -> ActorHandle[T]:
+    def _create_named(self, creation: Call, detached: bool) -> ActorHandle[T]:
         """With `get_if_exists`, return a handle to the actor that has the name."""
         client = running.client()
-        name, namespace = self._options["name"], self._options.get("namespace") or client.inherited.namespace
+        name, namespace = self._options.get("name") or "", self._options.get("namespace") or client.inherited.namespace
         handle = pack_class(self._name, self._methods)
-        detached = self._options.get("lifetime") == "detached"
         ref, found, handle = create_named_actor(client, creation, namespace, name, handle, detached)
         if found == creation.id:
             return ActorHandle(ref, self._name, self._methods)

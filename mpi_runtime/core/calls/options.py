@@ -184,8 +184,14 @@ def _exceptions(name: str, value: object) -> None:
             raise TypeError(f"{name} must be True, False or a list of exception classes; {kind!r} is not one")
 
 
+LIFETIME = "=lifetime"
+"""The entry in the environment of calls with the lifetime of actors whose options have none. It is not a variable."""
+DETACHED = "detached"
+
+
 def _lifetime(name: str, value: object) -> None:
-    if value not in ("detached", "non_detached"):
+    check_text(name, value)
+    if value not in (DETACHED, "non_detached"):
         raise ValueError(f"{name} must be 'detached' (until it is killed or the job ends) or None, not {value!r}")
 
 
@@ -195,11 +201,8 @@ def check_name(options: Mapping[str, object]) -> None:
         raise ValueError("name must not be empty")
     if options.get("namespace") == "":
         raise ValueError("namespace must not be empty; omit it for the namespace of the job")
-    if not options.get("name"):
-        if options.get("get_if_exists"):
-            raise ValueError("get_if_exists needs a name: .options(name=..., get_if_exists=True)")
-        if options.get("lifetime") == "detached":
-            raise ValueError("a detached actor needs a name, by which it is found: .options(name=..., lifetime=...)")
+    if not options.get("name") and options.get("get_if_exists"):
+        raise ValueError("get_if_exists needs a name: .options(name=..., get_if_exists=True)")
 
 
 def _type(name: str, value: object) -> None:

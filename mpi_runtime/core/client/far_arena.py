@@ -162,7 +162,7 @@ class FarArena:
         return True
 
     def _transfer(self, pieces: Iterable[Piece], window: int, ask: Ask, took: Took) -> None:
-        """Send a request for each piece, so many at a time, and take the answers in order."""
+        """Send a request for each piece, at most `window` ahead of the answers, which arrive in order."""
         assert self._questions is not None
         questions, waiting, number = self._questions, deque[tuple[int, memoryview]](), 0
 

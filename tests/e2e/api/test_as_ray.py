@@ -138,7 +138,7 @@ print(importlib.util.find_spec("ray.rllib"), importlib.util.find_spec("ray.util.
 print(hasattr(ray, "nothing"), hasattr(ray.util, "nothing"), isinstance(1, ray.data.Dataset))
 for line in ("import ray.rllib", "from ray import serve", "ray.nothing", "ray.serve", "ray.java_function(1)",
              "from ray.util import nothing", "ray.data.from_tf(1)", "ray.data.Datasource()", "import ray.nothing",
-             "import ray.experimental.channel", "import ray._private.utils", "ray.job_config.JobConfig()"):
+             "import ray.experimental.channel", "import ray._private.utils", "ray.autoscaler.sdk.request_resources()"):
     try:
         exec(line)
     except Exception as error:
@@ -171,7 +171,7 @@ def test_what_is_not_there_is_named_where_it_is_used() -> None:
         ["ModuleNotFoundError", "No"],
         ["ModuleNotFoundError", "ray.experimental.channel"],
         ["ModuleNotFoundError", "ray._private.utils"],
-        ["NotImplementedError", "ray.job_config.JobConfig"],
+        ["NotImplementedError", "ray.autoscaler.sdk.request_resources"],
     ]
     assert all("mpi_runtime" in line for line in errors[:5])
 

@@ -156,7 +156,6 @@ def test_namespaces() -> None:
         ({"name": ""}, "name must not be empty"),
         ({"name": "a", "namespace": ""}, "namespace must not be empty"),
         ({"get_if_exists": True}, "needs a name"),
-        ({"lifetime": "detached"}, "needs a name"),
         ({"name": "a", "lifetime": "for ever"}, "'detached'"),
     ],
 )

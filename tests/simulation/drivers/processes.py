@@ -133,10 +133,11 @@ class Client:
         call = Call(id, spec.id, b"", arguments, holds, **fields)
         events: list[Any] = [] if spec.id in self.sent else [spec]
         self.sent.add(spec.id)
-        name = self.rng.choice(("", "", "named", "detached")) if is_actor and not self.world.is_calm else ""
+        name = self.rng.choice(("", "", "named", "detached", "nameless")) if is_actor and not self.world.is_calm else ""
         if name:
-            is_detached = name == "detached"
-            events.append(NamedActorRequested(1, "", id.hex(), b"handle", is_detached, call))
+            is_detached = name != "named"
+            text = id.hex() if name != "nameless" else ""
+            events.append(NamedActorRequested(1, "", text, b"handle", is_detached, call))
             if is_detached:
                 made.owner = 0
                 self.world.counters["detached actors"] += 1

@@ -121,6 +121,25 @@ def test_a_detached_actor_lives_without_handles_until_it_is_killed() -> None:
         assert cluster.is_clean()
 
 
+def test_a_detached_actor_needs_no_name() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        actors, executors = [cluster.id(), cluster.id()], list[int]()
+        for actor in actors:
+            assert wish(cluster, actor, name="", detached=True) == actor
+            executors.append(cluster.placed(actor))
+            cluster.done(executors[-1], actor)
+            cluster.released(actor)
+            cluster.forget()
+        assert look_up(cluster, "") is None
+        assert cluster.ask(NamedActors()) == []
+        assert list(cluster.scheduler.state.actors) == actors
+        for actor, executor in zip(actors, executors, strict=True):
+            cluster.client_says(DRIVER, KillRequested(actor))
+            cluster.died(executor)
+            cluster.forget()
+        assert cluster.is_clean()
+
+
 def test_a_detached_actor_whose_process_dies_is_forgotten() -> None:
     with Cluster().node() as cluster:
         actor = cluster.id()
