@@ -15,6 +15,8 @@ loads before it is used.
 - `iterating.py`: rows and batches in the process that asks
 - `splitting.py`: one stream for several readers
 - `running.py`: runs a stream with tasks and actors
+- `calls.py`: the calls of tasks
+- `lost_blocks.py`: rebuilds blocks that were lost with a host
 - `stream.py`: decides which stage does what next; pure
 - `records.py`: blocks, tasks, stages and orders
 - `plan.py`: operators, and the stages that they become

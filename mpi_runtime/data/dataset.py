@@ -17,11 +17,12 @@ from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.files.saving import Saving, different
 from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
+from mpi_runtime.data.lost_blocks import table_of
 from mpi_runtime.data.options import needs, step
 from mpi_runtime.data.plan import PLAIN, Divided, Exchanged, Joined, Limited, Mapped, Operator, sources
 from mpi_runtime.data.progress import Stats
 from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import Running, blocks_of, of_blocks, stored
+from mpi_runtime.data.running import Running, of_blocks, stored, tables_of
 from mpi_runtime.data.schema import Schema
 from mpi_runtime.data.splitting import Shares, StreamSplitDataIterator
 from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, WRITE, Step
@@ -339,7 +340,7 @@ class Dataset(DataIterator, Saving):
         ds.aggregate(Sum("a"), Max("b"))
         """
         running = Running(grouping.held(self._operator, (), aggs), ordered=True, note=self._note)
-        tables = [value_of(block.value) for block in blocks_of(running)]
+        tables = list(tables_of(running))
         if not tables:
             return None
         results = grouping.merged(blocks.joined(tables), aggs)
@@ -468,7 +469,7 @@ class Dataset(DataIterator, Saving):
         counting = Mapped(self._operator, Step(TABLES, "count", count_rows), PLAIN)
         running = Running(counting, ordered=True, note=self._note)
         # A task reads several files, and joins the counts of them to a block.
-        return sum(sum(value_of(block.value).column("rows").to_pylist()) for block in blocks_of(running))
+        return sum(sum(table.column("rows").to_pylist()) for table in tables_of(running))
 
     def schema(self, fetch_if_missing: bool = True) -> Schema | None:
         """The names and types of columns, of the first block; None: there are none, or not `fetch_if_missing`."""
@@ -582,17 +583,17 @@ class Dataset(DataIterator, Saving):
 
     def _tables(self, ordered: bool) -> Tables:
         running = Running(self._operator, ordered, self._note, self._settings)
-        return Tables((value_of(block.value) for block in blocks_of(running)), running.stop)
+        return Tables(tables_of(running), running.stop)
 
     def _first_schema(self) -> Schema | None:
         running = Running(self._operator, ordered=True, note=self._note, settings=self._settings)
-        for block in blocks_of(running):
-            return Schema(value_of(block.value).schema)
+        for table in tables_of(running):
+            return Schema(table.schema)
         return None if running.empty is None else Schema(value_of(running.empty).schema)
 
     def _all_tables(self) -> list[pyarrow.Table]:
         running = Running(self._operator, ordered=True, note=self._note, settings=self._settings)
-        tables = [value_of(block.value) for block in blocks_of(running)]
+        tables = list(tables_of(running))
         return tables or ([value_of(running.empty)] if running.empty is not None else [])
 
     def _aggregate(self, kind: str, on: str | Sequence[str] | None, ignore_nulls: bool, ddof: int = 1) -> object:
@@ -625,7 +626,7 @@ class MaterializedDataset(Dataset):
     def schema(self, fetch_if_missing: bool = True) -> Schema | None:
         """The names and types of columns, of the first block."""
         if self._schema is None and self._kept:
-            self._schema = Schema(value_of(self._kept[0].value).schema)
+            self._schema = Schema(table_of(self._kept[0]).schema)
         return self._schema
 
     def __repr__(self) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -26,6 +28,12 @@ class Block(Struct, eq=False):
     stage: int = SOURCE
     key: tuple[int, ...] = ()
     """Its place in the order: its source, then the places of those who made it."""
+    rebuild: Callable[[Any, object], object | None] | None = None
+    """Returns a new value if this one is lost: see `lost_blocks.py`. Its arguments: a `Rebuilding`, and `value`."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Leave out how it is rebuilt: other processes do not need it."""
+        return Block, (self.value, self.rows, self.bytes, self.origin, self.stage, self.key)
 
 
 class Task(Struct, eq=False):

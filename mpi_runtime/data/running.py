@@ -7,21 +7,26 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 import mpi_runtime
+from mpi_runtime.data.calls import STREAMS, Call, actor_of_stage, run_task
 from mpi_runtime.data.context import MIB, DataContext
+from mpi_runtime.data.lost_blocks import REBUILDS_MAX, RETRIES, STUCK_S, Rebuilding, forget, recipe_of, table_of
 from mpi_runtime.data.plan import Building, Built, Operator, Source, has_order
 from mpi_runtime.data.progress import Bar, Stats
 from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
-from mpi_runtime.data.steps import BlockError, Chain, Header, Meta, run
+from mpi_runtime.data.steps import BlockError, Header, Meta
 from mpi_runtime.data.stream import Stream
+from mpi_runtime.errors import ObjectLostError
 from mpi_runtime.show import log
-from mpi_runtime.util.state import list_actors
+from mpi_runtime.util.state import list_actors, list_tasks
 from mpi_runtime.util.streams import together
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from mpi_runtime import ActorHandle, ObjectRef, ObjectRefGenerator
+    from mpi_runtime import ActorHandle, ObjectRef
 
 SHARE = 0.4
 """The part of the object stores that a stream may fill with blocks."""
@@ -29,35 +34,10 @@ BLOCKS_OF_CPU = 16
 """The budget has room for this number of blocks of each CPU: what tasks need beside it is small then."""
 WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
-STUCK_S = 1.0
-"""If nothing was made for these seconds, something may wait for a resource that others of the stream keep."""
 CANCELLED_S = 5.0
 """The most seconds to wait for tasks that were cancelled, if what they leave behind is to be removed."""
-RETRIES = 20
-"""A call whose process dies runs again this number of times: where processes die by chance that is enough, and a block
-that ends every process in which it is read ends the stream."""
-PAIR = 2
-"""Items of a task that wait for the stream: a block, and its `Meta`."""
-_STREAMS: dict[str, object] = {"num_returns": "streaming", "_generator_backpressure_num_objects": PAIR}
-
-
-@mpi_runtime.remote
-def _task(chain: Chain, header: Header, *inputs: object) -> Iterator[object]:
-    yield from run(Chain(tuple(step.made() for step in chain.steps), chain.block_bytes, chain.catches), header, inputs)
-
-
-class _Worker:
-    """An actor of a stage: it has the instances of its classes."""
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = Chain(tuple(step.made() for step in chain.steps), chain.block_bytes, chain.catches)
-
-    def run(self, header: Header, *inputs: object) -> Iterator[object]:
-        """Make blocks of blocks."""
-        yield from run(self._chain, header, inputs)
-
-
-_actors_of_stages = mpi_runtime.remote(_Worker)
+CALLS_MAX = 10_000
+"""The most calls of which one look finds those that run."""
 
 
 class Running:
@@ -100,7 +80,7 @@ class Running:
         free = mpi_runtime.available_resources().get("CPU", 0.0) - of_actors
         self._have_actors_cpus, self._has_cpus = free >= 0, free >= 1
         self._looks_s = time.monotonic() + STUCK_S
-        self._generators: dict[int, tuple[Task, ObjectRefGenerator[object]]] = {}
+        self._calls: dict[int, Call] = {}
         self._actors: dict[tuple[int, int], ActorHandle] = {}
         self._deaths: dict[tuple[int, int], tuple[int, int]] = {}
         """For actors that were found dead: what their stage had made then, and how often they had restarted before."""
@@ -148,10 +128,9 @@ class Running:
             return
         self._is_closed = True
         self.stats.ended_s = time.monotonic()
-        for _, generator in self._generators.values():
-            generator.close()
-            self._cancelled.append(generator.completed())
-        self._generators.clear()
+        for call in self._calls.values():
+            self._cancel(call)
+        self._calls.clear()
         for actor in self._actors.values():
             mpi_runtime.kill(actor)
         self._actors.clear()
@@ -175,10 +154,10 @@ class Running:
             case Start(task):
                 self._start(task)
             case Resume(task):
-                self._generators[id(task)][1].resume()
+                self._calls[id(task)].generator.resume()
             case Cancel(task):
-                if id(task) in self._generators:
-                    self._generators.pop(id(task))[1].close()
+                if id(task) in self._calls:
+                    self._forget(task).generator.close()
             case Open(stage, actor):
                 built = self._built[stage]
                 cpus = built.stage.cpus if self._have_actors_cpus or built.needs.num_cpus is not None else 0
@@ -186,33 +165,51 @@ class Running:
                     self._holders.add((stage, actor))
                 options = built.needs.options_of_calls | {"num_cpus": cpus}
                 options |= {"max_restarts": -1, "max_task_retries": options.pop("max_retries", RETRIES)}
-                self._actors[stage, actor] = _actors_of_stages.options(**options).remote(self._chains[stage])
+                self._actors[stage, actor] = actor_of_stage.options(**options).remote(self._chains[stage])
             case Close(stage, actor):
                 # Its blocks are in the store. A call that is cancelled may still run there.
                 self._holders.discard((stage, actor))
+                self._deaths.pop((stage, actor), None)
                 mpi_runtime.kill(self._actors.pop((stage, actor)))
 
     def _start(self, task: Task) -> None:
+        before = self._calls.get(id(task))
+        built = self._built[task.stage]
         header = Header(tuple(block.origin for block in task.inputs), task.key, task.cut)
         inputs = [block.value for block in task.inputs]
+        chain = self._chains[task.stage]
+        has_cpus = task.actor < 0 and self._has_cpus and built.needs.num_cpus is None and built.stage.cpus > 0
         if task.actor >= 0:
             method = self._actors[task.stage, task.actor].run
-            generator = method.options(**_STREAMS).remote(header, *inputs)
+            generator = method.options(**STREAMS).remote(header, *inputs)
         else:
-            built = self._built[task.stage]
-            cpus = built.stage.cpus if self._has_cpus or built.needs.num_cpus is not None else 0
-            named = {"num_cpus": cpus, "name": built.stage.name}
-            options = {"max_retries": RETRIES} | built.needs.options_of_calls | named | _STREAMS
-            generator = _task.options(**options).remote(self._chains[task.stage], header, *inputs)
-        self._generators[id(task)] = task, generator
+            named = {"num_cpus": built.stage.cpus if has_cpus else built.needs.num_cpus or 0, "name": built.stage.name}
+            options = {"max_retries": RETRIES} | built.needs.options_of_calls | named | STREAMS
+            generator = run_task.options(**options).remote(chain, header, *inputs)
+        recipe = recipe_of(chain, header, tuple(task.inputs), built.needs)
+        self._calls[id(task)] = call = Call(task, generator, recipe, tuple(task.inputs), has_cpus)
+        if before is not None:
+            call.known, call.rebuilds = max(before.made, before.known), before.rebuilds
+
+    def _start_again(self, task: Task) -> None:
+        """Start another call of a task in place of the last one; with it those that wait for it in its actor."""
+        calls = self.stream.stages[task.stage].actors.get(task.actor, [task])
+        for one in calls[calls.index(task) :]:
+            if id(one) in self._calls:  # else its start is among the next orders
+                self._cancel(self._calls[id(one)])
+                self._start(one)
+
+    def _cancel(self, call: Call) -> None:
+        call.generator.close()
+        self._cancelled.append(call.generator.completed())
 
     def _wait(self) -> None:
-        making = [generator for task, generator in self._generators.values() if not task.is_paused]
+        making = [call.generator for call in self._calls.values() if not call.task.is_paused]
         if making and mpi_runtime.wait(making, timeout=WAIT_S)[0]:
             self._looks_s = time.monotonic() + STUCK_S
         elif time.monotonic() >= self._looks_s:
-            self._looks_s = time.monotonic() + STUCK_S
             self._unstick()
+            self._looks_s = time.monotonic() + STUCK_S
 
     def _unstick(self) -> None:
         """Nothing was made for a while: see whether something waits for what others of this stream keep."""
@@ -225,8 +222,8 @@ class Running:
         for place, handle in self._actors.items():
             if entry := waiting.get(handle._actor_id.hex()):
                 self._check_deaths(place, int(entry["num_restarts"]))
-        if mpi_runtime.cluster_resources().get("CPU", 0.0) < self._cpus:
-            self._need_fewer_cpus()
+        if self._has_lost_cpus():
+            self._need_less()
 
     def _check_deaths(self, place: tuple[int, int], restarts: int) -> None:
         """End the stream if an actor dies again and again while its stage makes nothing, such as in its constructor."""
@@ -242,70 +239,121 @@ class Running:
                 f"{built.stage.name} has failed: {times} without a block. Perhaps its constructor ends it."
             )
 
-    def _need_fewer_cpus(self) -> None:
-        """A node was lost, and actors may have all CPUs that are left: from now on nothing has one that did not ask.
+    def _has_lost_cpus(self) -> bool:
+        return mpi_runtime.cluster_resources().get("CPU", 0.0) < self._cpus
 
-        Else a task that makes lost blocks again could wait for the CPU of an actor that waits for these blocks.
+    def _need_less(self) -> None:
+        """A node was lost. Nothing has a CPU that did not ask from now on, or waits for what is made elsewhere.
+
+        Else calls that rebuild lost blocks could wait for the CPU of an actor that waits for these blocks.
         """
-        had_cpus, self._has_cpus, self._have_actors_cpus = self._has_cpus, False, False
+        self._has_cpus = self._have_actors_cpus = False
+        running = {entry["task_id"] for entry in list_tasks([("state", "=", "RUNNING")], limit=CALLS_MAX)}
+
+        def waits(task: Task) -> bool:
+            call = self._calls.get(id(task))
+            return task.is_paused or call is None or call.generator.completed().hex() not in running
+
         for stage, actor in list(self._holders):
-            calls = self.stream.stages[stage].actors[actor]
-            if all(map(_has_only_begun, calls)):
+            calls = self.stream.stages[stage].actors.get(actor)
+            if calls is not None and all(map(waits, calls)):
                 self._perform_one(Close(stage, actor))
                 self._perform_one(Open(stage, actor))
-                for task in calls:
+                if calls:
+                    self._start_again(calls[0])
+        rebuilding = Rebuilding(waits_for_nothing=True)
+        for call in list(self._calls.values()):
+            task = call.task
+            if not task.is_paused and call is self._calls[id(task)]:  # else it was started again just now
+                is_new = rebuilding.rebuild(call.inputs)
+                if is_new or (call.has_cpus and waits(task)):
                     self._start_again(task)
-        for task, _ in list(self._generators.values()) if had_cpus else ():
-            if task.actor < 0 and _has_only_begun(task):
-                self._start_again(task)
-
-    def _start_again(self, task: Task) -> None:
-        generator = self._generators[id(task)][1]
-        generator.close()
-        self._cancelled.append(generator.completed())
-        self._start(task)
+                elif task.actor < 0 and waits(task) and self._built[task.stage].needs.num_cpus:
+                    for stage, actor in self.stream.idle_actors():
+                        self.stream.make_way(stage, actor)
 
     def _look(self) -> None:
         """See what tasks have made."""
         first = True
-        for task, generator in list(self._generators.values()):
-            if task.is_paused or task.is_done or not generator.next_ready(look=first):
-                if not task.is_done and not task.is_paused and generator.is_finished():
-                    self._ended(task)
+        for call in list(self._calls.values()):
+            task, generator = call.task, call.generator
+            if task.is_paused or task.is_done or call is not self._calls.get(id(task)):
                 continue
-            first = False
-            self._take(task, generator)
+            if generator.next_ready(look=first):
+                first = False
+                self._take(call)
+            elif generator.is_finished():
+                self._ended(task)
 
-    def _take(self, task: Task, generator: ObjectRefGenerator[object]) -> None:
-        ref = generator.next_ref(None, resume=False)
-        if ref is None:
+    def _take(self, call: Call) -> None:
+        """Take the next block of a call, and what it says of it."""
+        task, generator = call.task, call.generator
+        taken = generator.next_ref(None, resume=False)
+        if taken is None:
             self._ended(task)
             return
-        described = generator.next_ref(None, resume=False)
-        if described is None:  # the reference is that of an error
-            try:
-                mpi_runtime.get(ref)
-            finally:
-                self.close()
+        if taken == generator.completed():
+            self._has_raised(call)
             return
-        meta = mpi_runtime.get(described)
+        if call.block is None:
+            call.block = taken
+            if generator.next_ready(look=False):  # else its process may have died before the second item
+                self._take(call)
+            return
+        ref, call.block = call.block, None
+        meta = mpi_runtime.get(taken)
         assert isinstance(meta, Meta)
+        call.made += 1
+        if call.made <= call.known:
+            generator.resume()
+            return
         self.stats.seconds[task.stage] += meta.seconds
         if meta.error:
             self.stream.broken.add(task.key[:2])
             self._failed(meta.error)
         if meta.rows:
             origin = task.inputs[0].origin if task.inputs else ""
-            self.stream.made(task, Block(ref, meta.rows, meta.bytes, origin))
+            recipe = None if call.recipe is None else replace(call.recipe, number=task.made)
+            self.stream.made(task, Block(ref, meta.rows, meta.bytes, origin, rebuild=recipe))
         else:
             self.empty = self.empty or (None if meta.error else ref)
             self.stream.skipped(task)
         if meta.is_last:
             self._ended(task)
 
+    def _has_raised(self, call: Call) -> None:
+        """Start a task again if it has lost blocks. Other errors end the stream."""
+        try:
+            mpi_runtime.get(call.generator.completed())
+        except ObjectLostError:
+            call.rebuilds += 1
+            if call.rebuilds <= REBUILDS_MAX and Rebuilding().rebuild(call.inputs):
+                self._start_again(call.task)
+                return
+            self.close()
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def table(self, block: Block) -> pyarrow.Table:
+        """The rows of a block that the consumer has taken. It is rebuilt if it is lost.
+
+        Raises:
+            ObjectLostError: it cannot be rebuilt.
+        """
+        return table_of(block, self._has_lost_cpus)
+
     def _ended(self, task: Task) -> None:
-        self._generators.pop(id(task), None)  # what waits in the task for being resumed ends with it
+        self._forget(task)  # what waits in the task for being resumed ends with it
         self.stream.ended(task)
+
+    def _forget(self, task: Task) -> Call:
+        """Forget the call of a task, and the values of what it has read."""
+        call = self._calls.pop(id(task))
+        for block in call.inputs:
+            forget(block)
+        return call
 
     def _failed(self, error: str) -> None:
         self.stats.errors.append(error)
@@ -314,11 +362,6 @@ class Running:
             raise BlockError(f"{error}\n{len(self.stats.errors)} blocks have failed, and max_errored_blocks allows "
                              f"{self._errors_max}.")  # fmt: skip
         log.say(log.line(log.WARNING, log.DATA, f"A block was left out: {error}"), quiet=False)
-
-
-def _has_only_begun(task: Task) -> bool:
-    """Whether nothing that a task has made is known, so that another may take its place."""
-    return not task.made and not task.is_paused
 
 
 def blocks_of(running: Running) -> Iterator[Block]:
@@ -332,16 +375,22 @@ def blocks_of(running: Running) -> Iterator[Block]:
         running.close()
 
 
+def tables_of(running: Running) -> Iterator[pyarrow.Table]:
+    """Yield the rows of each block of a stream, and close it at the end, also at an early one."""
+    for block in blocks_of(running):
+        yield running.table(block)
+
+
 def of_blocks(stored: list[Block], name: str) -> Source:
     """A source of blocks that are in the store."""
 
     def fresh(cpus: int, block_bytes: int) -> list[Block]:
-        return [Block(one.value, one.rows, one.bytes, one.origin, SOURCE, one.key) for one in stored]
+        return [Block(one.value, one.rows, one.bytes, one.origin, SOURCE, one.key, one.rebuild) for one in stored]
 
     def identity() -> tuple[object, ...]:
         digest = hashlib.blake2b(digest_size=16)
         for one in stored:
-            table = mpi_runtime.get(one.value)  # type: ignore[call-overload]
+            table = table_of(one)
             digest.update(repr(table.schema).encode())
             for column in table.columns:
                 for buffer in (buffer for chunk in column.chunks for buffer in chunk.buffers() if buffer):
@@ -357,7 +406,7 @@ def stored(operator: Operator, note: Callable[[Stats], None] | None = None) -> l
     kept: list[Block] = []
     try:
         while (block := running.next()) is not None:
-            kept.append(Block(block.value, block.rows, block.bytes, block.origin, SOURCE, (len(kept),)))
+            kept.append(Block(block.value, block.rows, block.bytes, block.origin, SOURCE, (len(kept),), block.rebuild))
             running.release(block)
     finally:
         running.close()

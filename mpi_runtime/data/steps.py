@@ -12,6 +12,7 @@ from msgspec import Struct
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import be_frugal, give_back, pa
+from mpi_runtime.errors import ObjectLostError
 from mpi_runtime.errors.ray import UserCodeException
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class Chain(Struct, frozen=True):
     catches: bool = False
     """Whether a failure is reported as a value, since the stream can do without the block."""
 
+    def with_instances(self) -> Chain:
+        """The same steps, with an instance in place of each class."""
+        return Chain(tuple(step.made() for step in self.steps), self.block_bytes, self.catches)
+
 
 class Header(Struct, frozen=True):
     """What a task gets beside its blocks."""
@@ -111,6 +116,9 @@ class Where:
 class Piece:
     """A part of a source, which a task reads: the blocks of a list or a file."""
 
+    refs: Sequence[object] = ()
+    """References to what it reads, if these are freed with it."""
+
     def read(self, where: Where) -> Iterator[pyarrow.Table]:
         """Yield its rows. `where.origin` says from where, for messages."""
         raise NotImplementedError
@@ -141,6 +149,8 @@ def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[obje
             yield Meta(rows, size, time.perf_counter() - began, is_last)
             began = time.perf_counter()
     except Exception as error:
+        if isinstance(error, ObjectLostError) and any(isinstance(one, Piece) and one.refs for one in inputs):
+            raise  # the stream makes it again
         what = f"{where.step} has failed{where}" if where.step else f"reading{where} has failed"
         text = f"{what}: {type(error).__name__}: {error}"
         if not chain.catches:

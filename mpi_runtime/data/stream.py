@@ -119,13 +119,11 @@ class Stream:
     def close(self) -> None:
         """Forget the values of all blocks that the consumer has not taken. What it counts stays, for `stats`."""
         for stage in self.stages:
-            for task in stage.tasks:
-                for block in (*task.inputs, *task.outputs):
-                    block.value = None
-            for block in (block for queue in stage.queues for block in queue):
-                block.value = None
+            of_tasks = [block for task in stage.tasks for block in (*task.inputs, *task.outputs)]
+            for block in (*of_tasks, *(block for queue in stage.queues for block in queue)):
+                block.value = block.rebuild = None
         for block in self.out:
-            block.value = None
+            block.value = block.rebuild = None
 
     def take(self) -> Block:
         """The consumer takes a block. It counts until it is released."""
@@ -285,7 +283,8 @@ class Stream:
             return
         is_full = all(len(calls) >= CALLS_OF_ACTOR for calls in stage.actors.values())
         spare = self._cpus - self._cpus_of_actors() - (len(self.stages) > 1)
-        if is_full and len(stage.actors) < most and stage.cpus <= spare and self._queue(stage) is not None:
+        may_open = is_full and len(stage.actors) < most and stage.cpus <= spare
+        if (may_open or not stage.actors) and self._queue(stage) is not None:  # the last one may have made way
             self._open(number)
         for actor, since in list(stage.idle.items()):
             if len(stage.actors) > least and stage.ended - since >= IDLE_ENDS:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mpi_runtime.data.arrow import pa, pc
-from mpi_runtime.data.iterating import value_of
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.progress import Stats
-from mpi_runtime.data.running import Running, blocks_of
+from mpi_runtime.data.running import Running, tables_of
 from mpi_runtime.data.steps import TABLES, Step
 from mpi_runtime.data.whole.exchange import check_columns
 
@@ -82,8 +81,8 @@ def aggregate(
     names = [on] if isinstance(on, str) else None if on is None else list(on)
     step = Step(TABLES, kind, _reduce, (names, ignore_nulls))
     joined: dict[str, Partial] = {}
-    for block in blocks_of(Running(Mapped(operator, step, PLAIN), ordered=True, note=note)):
-        for data in value_of(block.value).column("partials").to_pylist():
+    for table in tables_of(Running(Mapped(operator, step, PLAIN), ordered=True, note=note)):
+        for data in table.column("partials").to_pylist():
             for part in pickle.loads(data):
                 joined[part.name] = joined[part.name].joined(part) if part.name in joined else part
     found = {name: part.value(kind, ddof) for name, part in joined.items()}

@@ -11,17 +11,18 @@ import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy
+from msgspec import Struct
 
 import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
-from mpi_runtime.data.iterating import value_of
+from mpi_runtime.data.lost_blocks import DEPTH_MAX, RETRIES, Rebuilding, depth_of, forget, note_rebuilt, table_of
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import RETRIES, stored
+from mpi_runtime.data.running import stored
 from mpi_runtime.data.steps import BlockValueError, Piece, Where
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from mpi_runtime import ObjectRef
 
+Ref: TypeAlias = "ObjectRef[pyarrow.Table | None]"
 Places = Callable[["pyarrow.Table", int], numpy.ndarray]
 """The number of the new block of each row of a block, which has a number too."""
 Finish = Callable[["pyarrow.Table", int], "pyarrow.Table"]
@@ -40,16 +42,9 @@ CUTS_AHEAD = 1
 class Gathered(Piece):
     """A new block: a piece of each old one."""
 
-    def __init__(
-        self,
-        number: int,
-        pieces: list[ObjectRef[pyarrow.Table | None]],
-        empty: pyarrow.Table,
-        name: str,
-        finish: Finish,
-    ) -> None:
+    def __init__(self, pieces: list[Ref], number: int, empty: pyarrow.Table, name: str, finish: Finish) -> None:
+        self.refs: list[Ref] = pieces
         self._number = number
-        self._pieces = pieces
         self._empty = empty
         self._name = name
         self._finish = finish
@@ -57,10 +52,14 @@ class Gathered(Piece):
     def read(self, where: Where) -> Iterator[pyarrow.Table]:
         """Yield its rows."""
         where.step = self._name
-        found = [piece for piece in mpi_runtime.get(self._pieces) if piece is not None]
+        found = [piece for piece in mpi_runtime.get(self.refs) if piece is not None]
         table = self._finish(blocks.joined([self._empty, *found]), self._number)
         where.step = ""
         yield table
+
+    def of(self, pieces: list[Ref]) -> Gathered:
+        """The same of other references."""
+        return Gathered(pieces, self._number, self._empty, self._name, self._finish)
 
 
 @mpi_runtime.remote(max_retries=RETRIES)
@@ -76,6 +75,57 @@ def _cut(table: pyarrow.Table, number: int, count: int, places: Places) -> objec
     return parts[0] if count == 1 else tuple(parts)
 
 
+class Cuts:
+    """How old blocks were cut, for the case that pieces are lost."""
+
+    def __init__(self, kept: list[Block], count: int, places: object) -> None:
+        self._kept = kept
+        self._count = count
+        self._places = places
+        self._rebuilt: dict[int, list[Ref]] = {}
+        """By old block: its pieces, for all new blocks, since most of these need them."""
+        self.depth = 1 + depth_of(kept)
+
+    def cut(self, old: int, value: object, **options: int) -> list[Ref]:
+        """Begin to cut a block."""
+        pieces = _cut.options(num_returns=self._count, **options).remote(value, old, self._count, self._places)
+        return [pieces] if self._count == 1 else list(pieces)
+
+    def piece(self, old: int, new: int, rebuilding: Rebuilding) -> Ref | None:
+        """A rebuilt piece; None: that is impossible."""
+        if old not in self._rebuilt or rebuilding.is_lost(self._rebuilt[old][new]):
+            value = rebuilding.value(self._kept[old])
+            if value is None:
+                return None
+            self._rebuilt[old] = list(map(note_rebuilt, self.cut(old, value, num_cpus=0)))
+        return self._rebuilt[old][new]
+
+
+class GatheredRecipe(Struct, frozen=True, eq=False):
+    """How a new block is rebuilt, if pieces of it are lost, or what a task has made of it."""
+
+    cuts: Cuts
+    like: Gathered
+    """The same without its pieces."""
+    number: int
+    size: int
+
+    @property
+    def depth(self) -> int:
+        """As of `lost_blocks.Recipe`."""
+        return self.cuts.depth
+
+    def __call__(self, rebuilding: Rebuilding, value: object) -> object | None:
+        """The new block, with rebuilt pieces in place of lost ones; None: that is impossible."""
+        before: Sequence[Ref | None] = value.refs if isinstance(value, Gathered) else [None] * self.size
+        pieces = [
+            self.cuts.piece(old, self.number, rebuilding) if piece is None or rebuilding.is_lost(piece) else piece
+            for old, piece in enumerate(before)
+        ]
+        found = [piece for piece in pieces if piece is not None]
+        return self.like.of(found) if len(found) == len(pieces) else None
+
+
 def count_of(kept: list[Block], cpus: int, block_bytes: int) -> int:
     """The number of new blocks: each has about the size of a block, and small ones are not divided further."""
     by_size = -(-sum(block.bytes for block in kept) // block_bytes)
@@ -87,20 +137,22 @@ def exchange(name: str, kept: list[Block], count: int, cpus: int, places: Places
     if not kept:
         return []
     shared = mpi_runtime.put(places)
-    empty = blocks.compact(value_of(kept[0].value).slice(0, 0))
-    rows: list[list[ObjectRef[pyarrow.Table | None]]] = []
-    running: list[ObjectRef[pyarrow.Table | None]] = []
+    empty = blocks.compact(table_of(kept[0]).slice(0, 0))
+    cuts = Cuts(kept, count, shared)
+    rows: list[list[Ref]] = []
+    running: list[Ref] = []
     for number, block in enumerate(kept):
         if len(running) >= cpus + CUTS_AHEAD:
             _, running = mpi_runtime.wait(running, num_returns=1, fetch_local=False)
-        pieces = _cut.options(num_returns=count).remote(block.value, number, count, shared)
-        rows.append([pieces] if count == 1 else list(pieces))
+        rows.append(cuts.cut(number, block.value))
         running.append(rows[-1][0])
-        block.value = None
+        forget(block)
     made = []
     for number in range(count):
-        gathered = Gathered(number, [row[number] for row in rows], empty, name, finish)
-        made.append(Block(gathered, 0, 0, f"{name}, part {number + 1} of {count}", key=(number,)))
+        like = Gathered([], number, empty, name, finish)
+        recipe = GatheredRecipe(cuts, like, number, len(kept)) if cuts.depth <= DEPTH_MAX else None
+        origin = f"{name}, part {number + 1} of {count}"
+        made.append(Block(like.of([row[number] for row in rows]), 0, 0, origin, key=(number,), rebuild=recipe))
     return made
 
 

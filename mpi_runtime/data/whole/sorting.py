@@ -10,10 +10,12 @@ import numpy
 import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
+from mpi_runtime.data.lost_blocks import RETRIES, Rebuilding
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import RETRIES, stored
+from mpi_runtime.data.running import stored
 from mpi_runtime.data.whole.exchange import check_columns, count_of, exchange
+from mpi_runtime.errors import ObjectLostError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -66,10 +68,19 @@ def _sample(table: pyarrow.Table, keys: Keys, count: int) -> object:
 def bounds(kept: list[Block], keys: Keys, count: int) -> pyarrow.Table:
     """The keys with which new blocks begin, but for the first; there may be fewer than wanted."""
     rows = max(SAMPLES, SAMPLES * count // max(1, len(kept)))
-    samples = mpi_runtime.get([_sample.remote(block.value, keys, rows) for block in kept])
+    samples = _samples(kept, keys, rows)
     ordered = sort_rows(blocks.joined(samples), keys)
     places = [ordered.num_rows * i // count for i in range(1, count)] if ordered.num_rows else []
     return ordered.take(pa.array(sorted(set(places)), pa.int64()))
+
+
+def _samples(kept: list[Block], keys: Keys, rows: int) -> list[pyarrow.Table]:
+    try:
+        return mpi_runtime.get([_sample.remote(block.value, keys, rows) for block in kept])
+    except ObjectLostError:
+        if not Rebuilding().rebuild(kept):
+            raise
+        return _samples(kept, keys, rows)
 
 
 def by_range(name: str, operator: Operator, keys: Keys, count: int | None, cpus: int, block_bytes: int) -> list[Block]:

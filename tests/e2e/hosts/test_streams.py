@@ -57,14 +57,12 @@ def arguments(lab: Lab, method: str, width: int) -> tuple[tuple[str, ...], Path,
     return (str(out), str(seen), method, str(width)), seen, out
 
 
-METHODS = pytest.mark.parametrize("method", ["map_batches", "random_shuffle"])
-
-
-@METHODS
+@pytest.mark.parametrize("method", ["map_batches", "random_shuffle"])
+@pytest.mark.parametrize("width", [1, 20_000])
 @pytest.mark.dies("rank with ulfm")
-def test_a_host_is_gone_and_what_is_left_has_fewer_cpus_than_actors(method: str, two_hosts: Lab) -> None:
-    """Small blocks are not lost: the stream ends as if nothing had happened."""
-    words, seen, out = arguments(two_hosts, method, width=1)
+def test_a_host_is_gone_and_what_is_left_has_fewer_cpus_than_actors(method: str, width: int, two_hosts: Lab) -> None:
+    """The stream ends as if nothing had happened. Small blocks are not lost, and large ones are rebuilt."""
+    words, seen, out = arguments(two_hosts, method, width)
     with two_hosts.mpirun(PROGRAM, *words, ranks={"host1": 1, "host2": 1}, options=ULFM) as program:
         wait_until((seen / "host2").exists, what="host2 works")
         os.kill(worker(program, 1), signal.SIGKILL)

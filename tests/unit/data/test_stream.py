@@ -109,6 +109,9 @@ class World:
             choices.append(self.consume)
         assert choices, "nothing runs, and nothing is there to be read"
         self.random.choice(choices)()
+        idle = self.stream.idle_actors()
+        if idle and self.random.random() < 0.02:
+            self.stream.make_way(*self.random.choice(idle))
 
     def works(self, task: Task) -> None:
         self.running.remove(task)

@@ -1,0 +1,190 @@
+"""Rebuilds blocks that were lost with a host.
+
+A block has a recipe: the arguments of the task that made it, and the blocks that this task has read. These have recipes
+too, so the chain ends at pieces of files, or at blocks that still exist. The values are freed as before.
+
+    ObjectLostError ──► Rebuilding ──► block.rebuild ──► values of its inputs, rebuilt if lost ──► a task
+
+Each lost block on the way is the result of a task without CPUs. Such a task waits for nothing that others keep, so the
+stream cannot wait for itself. Blocks of functions that need more than CPUs, such as a GPU, have no recipe: others may
+keep that. Nor have blocks at the end of very long chains, whose recipes would fill the memory.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+
+import mpi_runtime
+from mpi_runtime.data.plan import Needs
+from mpi_runtime.data.records import SOURCE, Block
+from mpi_runtime.data.steps import Chain, Header, Meta, Piece, run
+from mpi_runtime.errors import GetTimeoutError, ObjectLostError
+from mpi_runtime.util.state import list_objects
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from mpi_runtime import ObjectRef
+
+T = TypeVar("T")
+RETRIES = 20
+"""A call whose process dies runs again this number of times: where processes die by chance that is enough, and a block
+that ends every process in which it is read ends the stream."""
+REBUILDS_MAX = 20
+"""The most times that something runs again because blocks are lost."""
+STUCK_S = 1.0
+"""If nothing was made for these seconds, something may wait for a resource that others of the stream keep."""
+DEPTH_MAX = 50
+"""A block knows of blocks before it in chains of at most this length."""
+LOST = ("failed", "error")
+AWAITED = ("pending", "rebuilding")
+"""States of values."""
+OBJECTS_MAX = 10_000
+ANYWHERE = (None, "DEFAULT", "SPREAD")
+"""Strategies that name no place, which may be gone."""
+
+
+class Rebuilding:
+    """Which values are lost at this moment, and their rebuilding."""
+
+    def __init__(self, waits_for_nothing: bool = False) -> None:
+        """Look. If it `waits_for_nothing`, values that do not exist yet count as lost too, unless they are rebuilt."""
+        self._lost = _with_states(*LOST)
+        self._awaited = _with_states(*AWAITED) if waits_for_nothing else set()
+
+    def is_lost(self, value: object) -> bool:
+        """Whether a value, or one to which it refers, is lost."""
+        if isinstance(value, Piece):
+            return any(map(self.is_lost, value.refs))
+        if not isinstance(value, mpi_runtime.ObjectRef):
+            return value is None
+        id = value.hex()
+        return id in self._lost or (id in self._awaited and value not in _rebuilt)
+
+    def value(self, block: Block) -> object | None:
+        """The value of a block, rebuilt if it is lost; None: that is impossible."""
+        if not self.is_lost(block.value):
+            return block.value
+        return None if block.rebuild is None else block.rebuild(self, block.value)
+
+    def rebuild(self, blocks: Sequence[Block]) -> bool:
+        """Rebuild those of these blocks that are lost. Returns whether there were any, and all can be rebuilt."""
+        lost = [block for block in blocks if self.is_lost(block.value)]
+        values = [self.value(block) for block in lost]
+        if any(value is None for value in values):
+            return False
+        for block, value in zip(lost, values, strict=True):
+            block.value = value
+        return bool(lost)
+
+
+def _with_states(*states: str) -> set[str]:
+    return {entry["object_id"] for state in states for entry in list_objects([("state", "=", state)], OBJECTS_MAX)}
+
+
+def table_of(block: Block, has_lost_cpus: Callable[[], bool] = lambda: False) -> pyarrow.Table:
+    """The rows of a block, which is rebuilt if it is lost, or if its task may wait for a CPU for ever.
+
+    Raises:
+        ObjectLostError: it cannot be rebuilt.
+    """
+    tries = 0
+    while True:
+        ref: ObjectRef[pyarrow.Table] = block.value  # type: ignore[assignment]
+        try:
+            return mpi_runtime.get(ref, timeout=STUCK_S)
+        except GetTimeoutError:
+            if has_lost_cpus():
+                Rebuilding(waits_for_nothing=True).rebuild([block])
+        except ObjectLostError:
+            tries += 1
+            if tries > REBUILDS_MAX or not Rebuilding().rebuild([block]):
+                raise
+
+
+_rebuilt: weakref.WeakSet[object] = weakref.WeakSet()
+"""References to results of calls that rebuild, and wait for nothing that others keep."""
+
+
+def recipe_of(chain: object, header: Header, inputs: tuple[Block, ...], needs: Needs) -> Recipe | None:
+    """How the blocks of a task are rebuilt; None: they are not."""
+    options = needs.options
+    is_bound = options.get("label_selector") or options.get("scheduling_strategy") not in ANYWHERE
+    depth = 1 + depth_of(inputs)
+    if needs.num_gpus or needs.memory or needs.resources or is_bound or depth > DEPTH_MAX:
+        return None
+    return Recipe(chain, header, inputs, options.get("runtime_env"), depth)
+
+
+class Recipe(Struct, frozen=True, eq=False):
+    """How a block of a task is rebuilt."""
+
+    chain: object
+    header: Header
+    inputs: tuple[Block, ...]
+    runtime_env: object
+    depth: int
+    """The number of tasks between it and blocks that no task of a stream has made."""
+    number: int = 0
+    """Which of the blocks of the task it is."""
+
+    def __call__(self, rebuilding: Rebuilding, value: object) -> object | None:
+        """Start a task, and return the reference of its result; None: one of the inputs cannot be rebuilt."""
+        values = [rebuilding.value(block) for block in self.inputs]
+        if any(value is None for value in values):
+            return None
+        options: dict[str, Any] = {"runtime_env": self.runtime_env} if self.runtime_env else {}
+        ref: object = _numbered.options(**options).remote(self.chain, self.header, self.number, *values)
+        return note_rebuilt(ref)
+
+
+def note_rebuilt(ref: T) -> T:
+    """Note that a call without CPUs rebuilds a value, and return its reference."""
+    _rebuilt.add(ref)
+    return ref
+
+
+@mpi_runtime.remote(num_cpus=0, max_retries=RETRIES)
+def _numbered(chain: Chain, header: Header, number: int, *inputs: object) -> object:
+    """The block with this number of those with rows."""
+    made = run(chain.with_instances(), header, inputs)
+    for block, meta in zip(made, made, strict=True):
+        assert isinstance(meta, Meta)
+        if meta.rows and not number:
+            return block
+        number -= bool(meta.rows)
+        del block
+    raise ObjectLostError("a block is lost: its task, run again, has made fewer blocks")
+
+
+class Kept(Struct, frozen=True, eq=False):
+    """A stored block: the program may still have it, else it is rebuilt."""
+
+    ref: weakref.ref[object]
+    otherwise: Callable[[Rebuilding, object], object | None] | None
+    depth: int
+
+    def __call__(self, rebuilding: Rebuilding, value: object) -> object | None:
+        """Its reference; None: it is gone."""
+        found = self.ref()
+        if not rebuilding.is_lost(found):
+            return found
+        return None if self.otherwise is None else self.otherwise(rebuilding, value)
+
+
+def depth_of(blocks: Iterable[Block]) -> int:
+    """The greatest number of tasks between one of these blocks and what was there before."""
+    return max((getattr(block.rebuild, "depth", 0) for block in blocks), default=0)
+
+
+def forget(block: Block) -> None:
+    """Let the value of a block go that its task has read, and keep how to rebuild it."""
+    value = block.value
+    if isinstance(value, mpi_runtime.ObjectRef) and block.stage == SOURCE:
+        block.rebuild = Kept(weakref.ref(value), block.rebuild, depth_of([block]))
+    if not isinstance(value, Piece) or value.refs:
+        block.value = None

@@ -1,0 +1,183 @@
+"""Blocks that are lost are rebuilt, as far as the stream knows how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+
+pytest.importorskip("pyarrow")
+import mpi_runtime
+from mpi_runtime import data
+from mpi_runtime.data.calls import Call
+from mpi_runtime.data.lost_blocks import DEPTH_MAX, Rebuilding
+from mpi_runtime.data.records import Block, Task
+from mpi_runtime.data.running import Running, of_blocks, stored
+from mpi_runtime.errors import ObjectLostError
+
+pytestmark = pytest.mark.usefixtures("job")
+INIT = {"num_cpus": 2, "object_store_memory": 200_000_000}
+ROWS = 120
+
+
+@mpi_runtime.remote(max_retries=0)
+def lose() -> None:
+    raise ObjectLostError("lost by the test")
+
+
+def wide(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"id": batch["id"], "wide": numpy.zeros((len(batch["id"]), 20_000), "uint8")}
+
+
+class Halves:
+    """Makes two blocks of each."""
+
+    def __call__(self, batch: dict[str, Any]) -> Any:
+        middle = len(batch["id"]) // 2
+        for part in (slice(0, middle), slice(middle, None)):
+            yield {"id": batch["id"][part], "wide": numpy.zeros((len(batch["id"][part]), 200_000), "uint8")}
+
+
+def ids(blocks: list[Block]) -> list[int]:
+    return [row for block in blocks for row in mpi_runtime.get(block.value).column("id").to_pylist()]  # type: ignore[call-overload]
+
+
+def numbers() -> data.Dataset:
+    return data.range(ROWS, override_num_blocks=6)
+
+
+@pytest.mark.parametrize(
+    "ds",
+    [
+        pytest.param(lambda: numbers().map_batches(wide), id="tasks"),
+        pytest.param(
+            lambda: numbers().map_batches(wide).map_batches(Halves, concurrency=1), id="several blocks of actors"
+        ),
+        pytest.param(lambda: numbers().map_batches(wide).limit(50), id="the cut block of a limit"),
+        pytest.param(lambda: numbers().map_batches(wide, num_cpus=1).random_shuffle(seed=1), id="shuffle"),
+        pytest.param(lambda: numbers().map_batches(wide).sort("id", descending=True), id="sort"),
+        pytest.param(lambda: numbers().map_batches(wide).materialize().map_batches(wide), id="stored"),
+    ],
+)
+def test_stored_blocks_are_lost(ds: Callable[[], data.Dataset], at_rest: Callable[[], None]) -> None:
+    """Each block has its own rows again; readers and the consumer do not notice."""
+    kept = stored(ds()._operator)
+    before = ids(kept)
+    for block in kept:
+        block.value = None
+    assert Rebuilding().rebuild(kept)
+    assert ids(kept) == before
+    assert not Rebuilding().rebuild(kept), "nothing is lost now"
+    for block in kept[::2]:
+        block.value = lose.remote()
+    sources = of_blocks(kept, "kept").identity()
+    assert sources == of_blocks(kept, "kept").identity()
+    for block in kept[::2]:
+        block.value = lose.remote()
+    again = data.dataset.MaterializedDataset(of_blocks(kept, "kept"), kept)
+    assert again.map_batches(lambda batch: {"id": batch["id"]}).take_all() == [{"id": row} for row in before]
+    assert [row["id"] for row in again.iter_rows()] == before
+    del again, kept, block
+    at_rest()
+
+
+def test_pieces_of_a_shuffle_are_lost_before_they_are_gathered() -> None:
+    ds = numbers().map_batches(wide).random_shuffle(seed=1, num_blocks=4)
+    running = Running(ds._operator, ordered=True)
+    for block in running.stream.stages[0].queues[0]:
+        block.value.refs[1:3] = [lose.remote(), lose.remote()]
+    found = []
+    while (made := running.next()) is not None:
+        found += running.table(made).column("id").to_pylist()
+        running.release(made)
+    assert found == [row["id"] for row in ds.iter_rows()]
+    assert sorted(found) == list(range(ROWS))
+
+
+def test_what_others_may_keep_or_the_program_has_forgotten_is_lost_for_good() -> None:
+    of_memory = stored(numbers().map_batches(wide, memory=1000)._operator)
+    of_list = stored(data.from_items([{"id": row} for row in range(ROWS)]).map_batches(wide, num_cpus=1)._operator)
+    long = numbers().map_batches(wide)
+    for _ in range(DEPTH_MAX):
+        long = long.map_batches(wide, num_cpus=1)
+    for kept in (of_memory, of_list, stored(long.limit(1)._operator)):
+        kept[-1].value = lose.remote()
+        assert not Rebuilding().rebuild(kept)
+        source = data.dataset.MaterializedDataset(of_blocks(kept, "kept"), kept)
+        with pytest.raises(ObjectLostError):
+            source.map(lambda row: {"id": row["id"]}).take_all()
+        with pytest.raises(ObjectLostError):
+            source.take_all()
+
+
+def test_a_stored_block_that_the_program_still_has_is_not_rebuilt() -> None:
+    source = data.from_items([{"id": row} for row in range(ROWS)])
+    kept = stored(source.map_batches(wide, num_cpus=1)._operator)
+    kept[0].value = None
+    assert Rebuilding().rebuild(kept)
+    assert ids(kept) == list(range(ROWS))
+
+
+def need_less(running: Running) -> None:
+    running._holders.add((1, 99))  # an actor that is being closed
+    running._need_less()
+
+
+def start_again(running: Running) -> None:
+    for call in list(running._calls.values())[::2]:
+        running._start_again(call.task)
+
+
+@pytest.mark.parametrize("act", [start_again, need_less])
+def test_calls_start_again_in_their_middle(act: Callable[[Running], None], at_rest: Callable[[], None]) -> None:
+    """As after a loss. Each row is there once, in its order."""
+    ds = numbers().map_batches(Halves, concurrency=3).map_batches(Halves, concurrency=1)
+    running = Running(ds._operator, ordered=True)
+    found: list[int] = []
+    while (block := running.next()) is not None:
+        found += running.table(block).column("id").to_pylist()
+        running.release(block)
+        if len(found) < ROWS // 2:
+            act(running)
+    assert found == list(range(ROWS))
+    running.wait_closed()
+    del running, block
+    at_rest()
+
+
+class Half:
+    """A generator of a call whose process has died between a block and what it says of it."""
+
+    def __init__(self, *items: object) -> None:
+        self.items = list(items)
+
+    def next_ready(self, look: bool = True) -> bool:
+        return bool(self.items)
+
+    def next_ref(self, timeout: float | None, resume: bool = True) -> object:
+        assert self.items, "it would wait"
+        return self.items.pop(0)
+
+    def completed(self) -> object:
+        return None
+
+    def is_finished(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_stream_does_not_wait_for_the_second_half_of_a_block() -> None:
+    """Its call runs again only if it gets a CPU, which an actor may keep until the stream looks for that."""
+    running = Running(numbers()._operator, ordered=True)
+    block = mpi_runtime.put(1)
+    call = Call(Task(0, [], ()), Half(block), None, (), has_cpus=True)  # type: ignore[arg-type]
+    running._calls[id(call.task)] = call
+    running._look()
+    assert call.block == block
+    assert not call.made
+    running._calls.clear()
+    running.close()
