@@ -79,7 +79,7 @@ class RunConfig(train.RunConfig):
     """Accepted, without effect."""
 
     def __post_init__(self) -> None:
-        _dropped(self, "verbose", "stop", "progress_reporter")
+        _dropped(self, "verbose", "stop", "progress_reporter", "log_to_file")
         own = {
             "name": self.name or f"ray_train_run-{datetime.now():%Y-%m-%d_%H-%M-%S.%f}",
             "storage_path": os.fspath(folder(None)) if self.storage_path is None else self.storage_path,

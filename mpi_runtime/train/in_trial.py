@@ -11,8 +11,6 @@ from mpi_runtime.tune.extend import OF_EACH_REPORT, Report, Trial, trial_run
 
 CHECKPOINT_PATH_KEY = "checkpoint_path"
 """The name of the reported value with the directory of the last checkpoint."""
-OWN = OF_EACH_REPORT | {"config", "trial_id"}
-"""Values that the trial around has too."""
 
 
 @published("mpi_runtime.train")
@@ -40,7 +38,7 @@ class TuneReportCallback(Callback):
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: Report, **info: object
     ) -> None:
         """The workers have reported."""
-        values = {name: value for name, value in result.items() if name not in OWN}
+        values = {name: value for name, value in result.items() if name not in OF_EACH_REPORT}
         if path := saved_path(self._directory, trial):
             values[CHECKPOINT_PATH_KEY] = path
         report(values)

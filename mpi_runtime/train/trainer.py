@@ -78,7 +78,7 @@ class DataParallelTrainer:
 
         Raises:
             TypeError: an argument has a wrong type.
-            ValueError: a callback is something else.
+            ValueError: a callback is something else, or `run_config` has `log_to_file`.
         """
         if not callable(train_loop_per_worker):
             raise TypeError(f"train_loop_per_worker must be a function, not {train_loop_per_worker!r}")
@@ -87,8 +87,7 @@ class DataParallelTrainer:
             raise TypeError(f"train_loop_config must be a dictionary, not {train_loop_config!r}")
         if not isinstance(scaling_config, ScalingConfig | None):
             raise WrongKindError(f"scaling_config must be a ScalingConfig, not {scaling_config!r}")
-        if not isinstance(run_config, RunConfig | None):
-            raise WrongKindError(f"run_config must be a RunConfig, not {run_config!r}")
+        _check_run_config(run_config)
         if not isinstance(datasets, Mapping | None):
             raise TypeError(f"datasets must be a dictionary of data by name, not {datasets!r}")
         if not isinstance(dataset_config, DataConfig | None):
@@ -186,3 +185,10 @@ def _checked(result: Result) -> Result:
             result,
         ) from result.error
     return result
+
+
+def _check_run_config(run_config: object) -> None:
+    if not isinstance(run_config, RunConfig | None):
+        raise WrongKindError(f"run_config must be a RunConfig, not {run_config!r}")
+    if run_config is not None and run_config.log_to_file:
+        raise ValueError("log_to_file is for trials of a Tuner: the output of the job has what workers print")

@@ -21,6 +21,7 @@ All three know a trial by the record in `trial.py`. The modules:
 - `search/`: searchers: grids and random numbers, BOHB, other libraries
 - `space/`: spaces of parameters
 - `trial.py`: the record of one trial: its state, and the moves that are allowed; reading reports
+- `counting.py`: the values that each report has beside those of the trial
 - `local_paths.py`: paths of results, also inside a file system of pyarrow
 - `unsupported.py`: arguments of Ray that are not here, each with what to do instead
 """

@@ -10,7 +10,8 @@ _HOMES = {
     ".experiment.results": "error_of",
     ".local_paths": "folder",
     ".study.events": "Judged",
-    ".trial": "OF_EACH_REPORT Config Report Trial",
+    ".counting": "OF_EACH_REPORT",
+    ".trial": "Config Report Trial",
     ".trials.bundles": "GangRequest most_members slots_for",
     ".trials.checkpoint": "RETURN_VALUE Saved keep merge",
     ".trials.reporting": (
@@ -55,11 +56,12 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
+    from mpi_runtime.tune.counting import OF_EACH_REPORT
     from mpi_runtime.tune.experiment.journal_view import Watched
     from mpi_runtime.tune.experiment.results import error_of
     from mpi_runtime.tune.local_paths import folder
     from mpi_runtime.tune.study.events import Judged
-    from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, Trial
+    from mpi_runtime.tune.trial import Config, Report, Trial
     from mpi_runtime.tune.trials.bundles import GangRequest, most_members, slots_for
     from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, keep, merge
     from mpi_runtime.tune.trials.reporting import (

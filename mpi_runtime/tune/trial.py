@@ -23,13 +23,6 @@ Point = Any
 DEFAULT_METRIC = "_metric"
 """The name of the value that a function returns or yields as a bare number."""
 
-OF_EACH_REPORT = frozenset((
-    *("training_iteration", "time_this_iter_s", "time_total_s", "time_s", "timesteps_total", "timesteps_this_iter"),
-    *("timestamp", "pid", "hostname", "done", "iterations_since_restore"),
-))  # fmt: skip
-"""The values that each report has beside those of the trial."""
-
-
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 DECIMAL_BITS = 10_000
 """Python refuses to make decimal text of much larger integers."""
@@ -59,6 +52,8 @@ class Progress(NamedTuple):
     time_total_s: float = 0.0
     timesteps: float = 0
     """The sum of `timesteps_this_iter`."""
+    episodes: float = 0
+    """The sum of `episodes_this_iter`."""
 
 
 BEGIN = Progress()
@@ -94,6 +89,9 @@ class Trial:
     last_time: float | None = None
     """The scheduler's `time_attr` in its last report."""
     timesteps: float = 0
+    episodes: float = 0
+    since_restore: Progress = BEGIN
+    """Its progress since it was started last."""
     failures: int = 0
     crashes: int = 0
     error: object = None
@@ -107,6 +105,10 @@ class Trial:
     """The name of the function or class."""
     placement_group_factory: object = None
     """The resources with which it was started last."""
+    experiment_tag: str = ""
+    """Its number and the values that were drawn for it, such as `3_x=0.5000`."""
+    evaluated_params: Config = field(default_factory=dict)
+    """The values that were drawn or suggested for it, with names such as `a/b`."""
     beside: object = None
     """What came with its last report for the callbacks of a trainer."""
 
@@ -126,9 +128,8 @@ class Trial:
     @property
     def progress(self) -> Progress:
         """How far it has got, as `checkpoint_at` has it."""
-        return Progress(self.iteration, self.time_total_s, self.timesteps)
+        return Progress(self.iteration, self.time_total_s, self.timesteps, self.episodes)
 
-    @property
     def is_finished(self) -> bool:
         """Whether it will not run again."""
         return self.status in (Trial.TERMINATED, Trial.ERROR)
@@ -167,12 +168,12 @@ def check_goal(metric: str | None, mode: str | None) -> None:
         sign_of(mode)
 
 
-def flat(values: Values, prefix: str = "") -> Config:
-    """Nested dictionaries as one, with names like `a/b`."""
+def flat(values: Values, prefix: str = "", around: tuple[int, ...] = ()) -> Config:
+    """Nested dictionaries as one, with names like `a/b`. `around`: the ids of those around; one may be in itself."""
     found: Config = {}
     for name, value in values.items():
-        if isinstance(value, dict):
-            found.update(flat(value, f"{prefix}{name}/"))
+        if issubclass(type(value), dict) and id(value) not in around:  # `isinstance` may run code of its class
+            found.update(flat(value, f"{prefix}{name}/", (*around, id(value))))
         else:
             found[f"{prefix}{name}"] = value
     return found

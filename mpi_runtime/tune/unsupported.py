@@ -28,7 +28,8 @@ _SYNCHRONOUS = "trials do not wait for each other"
 _UPLOAD = "checkpoints are copied below the experiment before report() returns"
 ADVICE = {
     "analysis": "points_to_evaluate tries points first",
-    "chdir_to_trial_dir": "the working directory stays that of the program: tune.get_context().get_trial_dir()",
+    "chdir_to_trial_dir": "tune.get_context().get_trial_dir() is the directory of a trial; with --as-ray it runs "
+    "there, unless RAY_CHDIR_TO_TRIAL_DIR=0",
     "checkpoint_at_end": _CHECKPOINTS + "(checkpoint_at_end=...)",
     "checkpoint_dir_name": "directories of checkpoints have their numbers; mpi_runtime.train.report takes names",
     "checkpoint_freq": _CHECKPOINTS + "(checkpoint_frequency=...)",
@@ -45,7 +46,7 @@ ADVICE = {
     "infer_limit": _TABLE,
     "keep_checkpoints_num": _CHECKPOINTS + "(num_to_keep=...)",
     "local_dir": "set storage_path",
-    "log_to_file": "what trials print appears in the output of the job",
+    "log_to_file": "set RunConfig(log_to_file=...)",
     "logging_config": "init(quiet=...) chooses what the job logs",
     "max_column_length": _TABLE,
     "max_concurrent": "set TuneConfig(max_concurrent_trials=...), or wrap the searcher in ConcurrencyLimiter",

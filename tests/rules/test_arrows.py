@@ -69,6 +69,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("schedulers",),
         ("search",),
         ("space",),
+        ("counting",),
         ("trial", "unsupported", "local_paths"),
     ),
     "rl": (
@@ -101,7 +102,7 @@ OF_OTHER_LIBRARIES = {f"{PACKAGE}.tune.search.{name}" for name in ("optuna", "hy
 FACES = {f"{PACKAGE}.tune.search", f"{PACKAGE}.tune.schedulers"}
 """They load their names on first use, by a function of the package itself."""
 PURE_TUNE = tuple(
-    f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "trial", "unsupported")
+    f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "counting", "trial", "unsupported")
 )
 """What decides in an experiment: it knows neither the runtime nor a clock."""
 NAMING = f"{PACKAGE}.core"

@@ -37,7 +37,7 @@ from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Trial, TuneError
 from mpi_runtime.tune.trials.bundles import GangRequest
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
-from mpi_runtime.tune.trials.reporting import TrialStart
+from mpi_runtime.tune.trials.reporting import TrialStart, of_process
 from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared
 from mpi_runtime.util import placement_group, remove_placement_group
@@ -82,8 +82,6 @@ class Driver:
         """Halted runs, by the reference that is ready at their end."""
         self._held: dict[str, Start] = {}
         """Starts of trials whose halted run has not ended: two functions of a trial would write to one directory."""
-        self._known = 0
-        """The number of trials in the journal."""
         self._count = 0
         self._turns = 0
         self._is_leaving = False
@@ -93,8 +91,8 @@ class Driver:
         self._functions = TrialFunctions(
             plan.prepared, plan.settings, is_passive=study.is_passive, reuse=plan.tune.reuse_actors is not False
         )
-        self.where: dict[str, tuple[str, int]] = {}
-        """The host and process of trials."""
+        self.where: dict[str, tuple[str, int, str]] = {}
+        """The host and process of trials, and the address of the host."""
 
     def now(self) -> float:
         """The seconds that the experiment has run, with earlier runs."""
@@ -128,8 +126,7 @@ class Driver:
             self._end()
 
     def _begin(self, first: Sequence[Event]) -> None:
-        self._known = len(self.study.trials)
-        if self._known:
+        if self.study.trials:
             for event in first:
                 self._happened(event)
         else:
@@ -195,16 +192,14 @@ class Driver:
         run.asks = True
         if told.where is not None:
             self.where[run.trial_id] = told.where
-        host, pid = self.where[run.trial_id]
         if told.odd:
             self._warn_once(
                 "text",
                 f"Trial {run.trial_id} has reported what cannot be written in {told.odd}, so it is text in results, "
                 "loggers and stoppers. Report numbers, text, lists and dictionaries; the rest belongs in a checkpoint.",
             )
-        of_process = {} if self.study.is_training else {"timestamp": int(time.time()), "hostname": host, "pid": pid}
         self.study.trials[run.trial_id].beside = told.beside
-        values = {**of_process, **told.metrics}
+        values = told.metrics if self.study.is_training else {**told.metrics, **of_process(*self.where[run.trial_id])}
         self._happened(events.Reported(run.trial_id, values, told.saved, told.is_judged_later))
 
     def judged(self, event: events.Judged) -> None:
@@ -235,11 +230,7 @@ class Driver:
         """Write the event and its effects to the journal, then perform the orders."""
         study, log = self.study, self._log
         changed, study.changed = study.changed, {}
-        configs = {}
-        while self._known < len(study.trials):
-            trial = study.created[self._known]
-            configs[trial.trial_id] = trial.config
-            self._known += 1
+        configs, study.configs = study.configs, {}
         log.add(now, event, {trial_id: trial.status for trial_id, trial in changed.items()}, configs)
         self.remove(self._plan.kept.follow(event, study.trials, changed.values()))
         for order in orders:
@@ -255,7 +246,7 @@ class Driver:
                 self._halt(order.trial_id)
         notify(self._plan.callbacks, self._count, study, event, changed.values())
         for trial in changed.values():
-            if trial.is_finished:
+            if trial.is_finished():
                 self._finish(trial)
             elif trial.status == Trial.PAUSED and trial.checkpoint is None:
                 self._warn_once(

@@ -62,6 +62,8 @@ class Header(msgspec.Struct):
     """Whether its only trial has the directory of the experiment, and results have what it has reported alone."""
     ranking: tuple[str | None, str, int | None] = (None, "max", None)
     """Of checkpoints: the reported value, whether "min" or "max" is best, and how many are kept."""
+    is_function: bool = False
+    """Whether its trainable is a function."""
 
 
 class _Checkpoint(msgspec.Struct):
@@ -106,7 +108,9 @@ def header_of(name: str, study: Study, checkpoints: CheckpointConfig) -> Header:
     limit_s = study.time_limit_s if math.isfinite(study.time_limit_s) else None
     ranking = checkpoints.checkpoint_score_attribute, checkpoints.checkpoint_score_order, checkpoints.num_to_keep
     stops_early = not study.scheduler.is_passive
-    return Header(name, study.metric, study.mode, study.most, stops_early, limit_s, study.is_training, ranking)
+    return Header(
+        name, study.metric, study.mode, study.most, stops_early, limit_s, study.is_training, ranking, study.is_function
+    )
 
 
 def header(directory: Path) -> Header:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mpi_runtime.show.numbers import count, plural
+from mpi_runtime.tune.counting import begun, completed, folder_of
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.show.remaining import Remaining, remaining
 from mpi_runtime.tune.study.events import Crashed, Ended, Failed, Judged, Moved, Reported
-from mpi_runtime.tune.trial import Config, Report, Trial, count_in, named_in, number_of
+from mpi_runtime.tune.trial import Config, Report, Trial, named_in, number_of
 from mpi_runtime.tune.trials.checkpoint import Saved
 from mpi_runtime.tune.trials.json_values import written
 
@@ -41,6 +42,11 @@ class WatchedTrial:
     ran_s: float = 0.0
     """The seconds in which it ran, up to its last change of status, `since_s`."""
     since_s: float = 0.0
+    counted: Trial = field(init=False)
+    """The same trial as it counts its reports. The values that were drawn for it are not known."""
+
+    def __post_init__(self) -> None:
+        self.counted = Trial(self.trial_id, number_of(self.trial_id), self.config)
 
     def moved(self, status: str, now_s: float) -> None:
         """Note a change of status."""
@@ -52,10 +58,8 @@ class WatchedTrial:
 
     @property
     def metrics(self) -> Report:
-        """Its last report, with the time since its start."""
-        if not self.history:
-            return {}
-        return {"time_total_s": self.history[-1]["time_s"] - self.began_s, **self.history[-1]}
+        """Its last report."""
+        return self.history[-1] if self.history else {}
 
 
 class Watched(list[WatchedTrial]):
@@ -68,19 +72,24 @@ class Watched(list[WatchedTrial]):
         self.most = header.most
         """The number of trials; None: unlimited, or not known."""
         self._stops_early, self.is_training = header.stops_early, header.is_training
-        self.ranking = header.ranking
+        self.ranking, self.is_function = header.ranking, header.is_function
         self._limit_s = math.inf if header.limit_s is None else header.limit_s
         self._now_s = 0.0
         self.directory, self.experiment_path = directory, os.fspath(directory)
         for line in journal.read(directory):
             self._now_s = line.now
             for trial_id, config in line.configs.items():
-                path = os.fspath(directory if header.is_training else directory / trial_id)
-                self.append(WatchedTrial(trial_id, written(config), path, began_s=line.now))
+                self._configured(trial_id, written(config), line.now)
             event = line.event
+            if isinstance(event, Reported):
+                self._reported(event, line.now)
+            elif isinstance(event, Moved):
+                self.of(event.trial_id).counted.checkpoint_at = event.at
             for trial_id, status in line.states.items():
                 trial = self.of(trial_id)
                 trial.moved(status, line.now)
+                if status == Trial.RUNNING:
+                    begun(trial.counted, line.now)
                 is_done = isinstance(event, Ended) or (isinstance(event, Reported) and event.metrics.get("done"))
                 is_its_own = is_done and getattr(event, "trial_id", "") == trial_id
                 trial.is_halted = status == Trial.TERMINATED and not is_its_own
@@ -88,7 +97,7 @@ class Watched(list[WatchedTrial]):
                 trial, saved = self.of(event.trial_id), event.checkpoint
                 if isinstance(event, Moved) and not saved.is_of(event.trial_id):
                     continue  # it continues from that of another trial
-                last = len(trial.history) - isinstance(event, Moved)
+                last = len(trial.history) - 1
                 is_new = isinstance(event, Reported) or saved.number not in trial.kept
                 trial.kept[saved.number] = last if is_new else trial.kept[saved.number][0], saved
                 if isinstance(event, Reported) and event.is_judged_later:
@@ -98,16 +107,28 @@ class Watched(list[WatchedTrial]):
                 trial.judged[event.number] = event.status
                 for values in (trial.reported, trial.history):
                     values[trial.kept[event.number][0]].update(event.metrics)
-            if isinstance(event, Reported):
-                trial = self.of(event.trial_id)
-                made, trial.reported_s = dict(event.metrics), line.now
-                trial.reported.append(made)
-                metrics, count = named_in(made, self.metric), count_in(made, "training_iteration")
-                iteration = len(trial.history) + 1 if count is None else count
-                counted = {"training_iteration": iteration}
-                trial.history.append(counted | {"time_s": line.now} | metrics | counted)
-            elif isinstance(event, (Failed, Crashed)):
+            if isinstance(event, (Failed, Crashed)):
                 self.of(event.trial_id).error = RuntimeError(str(event.error))
+
+    def _configured(self, trial_id: str, config: Config, now_s: float) -> None:
+        """A trial is new, or has a new configuration."""
+        if number_of(trial_id) < len(self):
+            trial = self.of(trial_id)
+            trial.config = trial.counted.config = config
+            return
+        path = os.fspath(self.directory if self.is_training else self.directory / trial_id)
+        self.append(WatchedTrial(trial_id, config, path, began_s=now_s))
+
+    def _reported(self, event: Reported, now_s: float) -> None:
+        trial = self.of(event.trial_id)
+        made, trial.reported_s = dict(event.metrics), now_s
+        trial.reported.append(made)
+        counted = completed(trial.counted, made, now_s)
+        if self.is_function:
+            counted["checkpoint_dir_name"] = folder_of(event.checkpoint)
+        if event.checkpoint is not None:
+            trial.counted.checkpoint_at = trial.counted.progress
+        trial.history.append(named_in({"time_s": now_s, **counted}, self.metric))
 
     def of(self, trial_id: str) -> WatchedTrial:
         """The trial with this id."""

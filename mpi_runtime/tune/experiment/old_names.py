@@ -11,7 +11,7 @@ import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import Tuner
-from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, Names, RunConfig, TuneConfig
 from mpi_runtime.tune.study.stoppers import Stop
 from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, flat, number_of, sign_of
 from mpi_runtime.tune.trials.bundles import Resources
@@ -242,6 +242,7 @@ def run(
     max_concurrent_trials: int | None = None,
     seed: int = 0,
     local_dir: str | os.PathLike[str] | None = None,
+    log_to_file: Names = False,
 ) -> ExperimentAnalysis:
     """Run an experiment as `Tuner` does, with all settings as arguments: see `RunConfig` and `TuneConfig`.
 
@@ -271,8 +272,8 @@ def run(
     if resources_per_trial is not None:
         trainable = with_resources(trainable, resources_per_trial)
     settings = RunConfig(
-        stop, FailureConfig(max_failures, fail_fast), name, storage_path or local_dir,
-        checkpoint_config or CheckpointConfig(), callbacks, progress_reporter, verbose,
+        name, storage_path or local_dir, None, FailureConfig(max_failures, fail_fast),
+        checkpoint_config or CheckpointConfig(), verbose, stop, callbacks, progress_reporter, log_to_file,
     )  # fmt: skip
     tuning = TuneConfig(
         metric, mode, search_alg, scheduler, num_samples, max_concurrent_trials, time_budget_s, reuse_actors,

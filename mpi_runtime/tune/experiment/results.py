@@ -14,6 +14,7 @@ from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
 from mpi_runtime.files import private
+from mpi_runtime.tune.counting import OF_EACH_REPORT
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import History, Watched
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints, ranked
@@ -21,7 +22,6 @@ from mpi_runtime.tune.local_paths import local_path
 from mpi_runtime.tune.show import plots
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import (
-    OF_EACH_REPORT,
     Config,
     Report,
     Trial,
@@ -96,8 +96,7 @@ class Result:
     """Whether the experiment has ended it, and not its own code."""
 
     def __repr__(self) -> str:
-        beside = {*OF_EACH_REPORT, "config", "trial_id"}
-        own = {name: value for name, value in self.metrics.items() if name not in beside}
+        own = {name: value for name, value in self.metrics.items() if name not in OF_EACH_REPORT}
         return f"Result(metrics={own}, checkpoint={self.checkpoint}, error={self.error!r}, path={self.path!r})"
 
     @property

@@ -91,12 +91,12 @@ def resumed(study: Study, kept: KeptCheckpoints, slots: int, revived: Collection
     waiting: list[Event] = []
     starting: list[Event] = []
     for trial in study.trials.values():
-        if trial.is_finished and trial.status not in revived:
+        if trial.is_finished() and trial.status not in revived:
             continue
         saved, moved = trial.checkpoint, Moved(trial.trial_id, trial.checkpoint, trial.checkpoint_at)
-        if trial.is_finished:
+        if trial.is_finished():
             starting.append(Revived(trial.trial_id))
-        if trial.is_finished and restart:
+        if trial.is_finished() and restart:
             moved = Moved(trial.trial_id)
         elif saved is not None and not kept.is_there(saved):
             moved = kept.back(trial.trial_id)

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import os
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ import mpi_runtime
 import mpi_runtime.tune.experiment.driver as study_driver
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
-from mpi_runtime.config import NOT_DATED, NOT_STRICT, environment
+from mpi_runtime.config import IN_DIRECTORY, NOT_DATED, NOT_STRICT, environment
 from mpi_runtime.core import published
 from mpi_runtime.errors import JournalError
 from mpi_runtime.extend import first_version
@@ -38,7 +39,7 @@ from mpi_runtime.tune.show.loggers import LOGGERS
 from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, checked, notify
 from mpi_runtime.tune.study.events import Event
-from mpi_runtime.tune.study.settings import RunConfig, TuneConfig
+from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, names_of
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Config, Trial, TuneError
 from mpi_runtime.tune.trials.bundles import slots_for
@@ -46,6 +47,8 @@ from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
 
 FILE = "tuner.pickle"
+AS_RAY = "mpi_runtime.as_ray.install"
+"""The module whose import makes `import ray` give this runtime."""
 WARN_S = 120.0
 """How long before the end of a Slurm job trials must stop at their next report."""
 
@@ -279,7 +282,16 @@ class Tuner:
             saves = cls is not None and cls.save_checkpoint is not Trainable.save_checkpoint
         # What memory loses is lost for good: of those that a score ranks, also the best of hours ago.
         persist_s = checkpoints.persist_s if checkpoints.checkpoint_score_attribute is None else 0.0
-        settings = RunSettings(config.seed, config.reuse_actors is True, persist_s, frequency, saves)
+        in_directory = AS_RAY in sys.modules and environment().get(IN_DIRECTORY, "1") != "0"
+        settings = RunSettings(
+            config.seed,
+            config.reuse_actors is True,
+            persist_s,
+            frequency,
+            saves,
+            in_directory,
+            names_of(self._run.log_to_file),
+        )
         return study_driver.Plan(self._prepared, config, settings, self._home, self._kept, callbacks, self._again())
 
     def _again(self) -> str:
@@ -293,7 +305,7 @@ class Tuner:
             return
         study = self._study(1)
         for line in resuming.replayed(study, self._home):
-            changed, study.changed = study.changed, {}
+            changed, study.changed, study.configs = study.changed, {}, {}
             notify(again, line.number, study, line.event, changed.values())
 
     def _replayed(self, slots: int) -> tuple[Study, float]:
@@ -305,7 +317,7 @@ class Tuner:
             now, self._lines = line.now, line.number + 1
             for trial_id, config in line.configs.items():
                 resuming.check_config(study, trial_id, config)
-            changed, study.changed = study.changed, {}
+            changed, study.changed, study.configs = study.changed, {}, {}
             self._kept.follow(line.event, study.trials, changed.values())
         self._superseded = self._kept.replayed()
         return study, now
@@ -315,6 +327,7 @@ class Tuner:
         place, is_strict = str(self._directory or ""), environment().get(NOT_STRICT, "0") == "0"
         study = Study(space, settings, self._run, slots, place, self._prefix, self._is_training, is_strict)
         study.trainable_name = self._prepared.name
+        study.is_function = self._prepared.as_class is None and not self._is_training
         return study
 
     def _slots(self) -> int:

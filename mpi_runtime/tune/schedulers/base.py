@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.trial import Config, Trial, check_goal
+from mpi_runtime.tune.trial import Config, Report, Trial, check_goal
 
 CONTINUE = "CONTINUE"
 STOP = "STOP"
 PAUSE = "PAUSE"
+NOOP = "NOOP"
+"""In Ray: do nothing yet. Here it continues."""
 YIELD = "YIELD"
 """Pause if another trial waits for room, continue otherwise."""
 TIME_MAX = 1e300
@@ -29,8 +32,43 @@ Verdicts = dict[str, Verdict]
 """By trial id: the decision about the trial that reported, and about paused trials."""
 
 
+class NamesOfRay:
+    """What schedulers written for Ray Tune override or use: those that take a controller first (`controlled.py`)."""
+
+    CONTINUE, PAUSE, STOP, NOOP = CONTINUE, PAUSE, STOP, NOOP
+    _metric: str | None = None
+    _mode: str | None = None
+
+    supports_buffered_results = True
+    """Without effect: reports are not kept back."""
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: object) -> bool:
+        """Get the goal of the experiment. False: the scheduler has a goal of its own."""
+        if (self._metric and metric) or (self._mode and mode):
+            return False
+        self._metric, self._mode = metric or self._metric, mode or self._mode
+        return True
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """A trial has failed."""
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Report) -> None:
+        """A trial has ended without an error."""
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """A trial has ended without a report."""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Choose the paused trial to run when there is room and no new trial; None: none."""
+        return next((trial for trial in tune_controller.get_trials() if trial.status == Trial.PAUSED), None)
+
+    def debug_string(self) -> str:
+        """A few words about its state."""
+        return type(self).__name__
+
+
 @published("mpi_runtime.tune.schedulers")
-class TrialScheduler:
+class TrialScheduler(NamesOfRay):
     """Decides which trials continue. Each subclass is one algorithm, and receives scores: higher is better."""
 
     needs_metric = True
@@ -38,8 +76,12 @@ class TrialScheduler:
     """Whether it pauses trials, or lets them continue from checkpoints of others."""
     is_passive = False
     """Whether it never decides about a report."""
+    prefers_new = False
+    """Whether new trials start before paused ones."""
 
-    def __init__(self, time_attr: str, metric: str | None, mode: str | None) -> None:
+    def __init__(
+        self, time_attr: str = "training_iteration", metric: str | None = None, mode: str | None = None
+    ) -> None:
         """Compare trials by `metric`, at equal values of `time_attr`.
 
         Raises:

@@ -82,7 +82,7 @@ class Searcher:
         raise NotImplementedError
 
     def on_trial_result(self, trial_id: str, result: Report) -> None:
-        """A trial has reported and continues."""
+        """A trial has reported and continues. Nested values have names like `a/b`."""
 
     def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         """A trial has ended. `result` is its last report; None if it failed or never reported."""

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from mpi_runtime.show.numbers import clock_on, count, moment, plural, seconds, three
 from mpi_runtime.show.page import Block, Column, Document, card, table
+from mpi_runtime.tune.counting import OF_EACH_REPORT
 from mpi_runtime.tune.show.plots import importances
 from mpi_runtime.tune.show.shown import EARLY, Experiment, Running, ShownTrial, first_line, state_word, stopped_early
-from mpi_runtime.tune.trial import OF_EACH_REPORT, Config, Report, flat, sign_of
+from mpi_runtime.tune.trial import Config, Report, flat, sign_of
 from mpi_runtime.tune.trials.json_values import written
 
 T = TypeVar("T")

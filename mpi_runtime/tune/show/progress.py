@@ -16,11 +16,12 @@ from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.show.live_picture import PAUSE_S, live_picture
 from mpi_runtime.show.numbers import plural, seconds
 from mpi_runtime.show.tables import html_table, in_html
+from mpi_runtime.tune.counting import OF_EACH_REPORT
 from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.show.shown import EARLY, first_line, state_word, stopped_early
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import OF_EACH_REPORT, Report, Trial, flat, has_value, sign_of, text
+from mpi_runtime.tune.trial import Report, Trial, flat, has_value, sign_of, text
 from mpi_runtime.tune.unsupported import advised
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Running(Protocol):
     """What runs an experiment."""
 
     study: Study
-    where: dict[str, tuple[str, int]]
+    where: dict[str, tuple[str, int, str]]
     """The host and process of trials."""
 
     def now(self) -> float:
@@ -154,7 +155,7 @@ class ProgressReporter(Callback):
         head = ["trial", "status", "runs on", "reports", "seconds", *parameters.values(), *metrics.values()]
         rows = []
         for trial in chosen:
-            host, pid = self._driver.where.get(trial.trial_id, ("", 0))
+            host, pid, _ = self._driver.where.get(trial.trial_id, ("", 0, ""))
             where = f"{host}:{pid}" if host and trial.status == Trial.RUNNING else ""
             row = [
                 f"{trial.trial_id}{' *' if trial is best else ''}",

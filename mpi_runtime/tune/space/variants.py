@@ -156,6 +156,19 @@ def generate_variants(
         yield point, resolve(unresolved_spec, point, rng if seed is None else np.random.default_rng(seed))
 
 
+def sampled(space: Mapping[str, object], config: Config) -> dict[Path, object]:
+    """The values of a configuration that were drawn from domains and grids of its space, by their paths."""
+    return dict(_sampled(dict(space), config, ()))
+
+
+def _sampled(space: object, value: Any, path: Path) -> Iterator[tuple[Path, object]]:
+    if isinstance(space, Domain) or is_grid(space):
+        yield path, value
+        return
+    for key, inner in _children(space):
+        yield from _sampled(inner, value[key], (*path, key))
+
+
 def _grids(value: object, path: Path) -> Iterator[tuple[Path, list[object]]]:
     if is_grid(value):
         yield path, value["grid_search"]

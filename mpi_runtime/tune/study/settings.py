@@ -14,6 +14,9 @@ from mpi_runtime.tune.study.stoppers import Stop
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.unsupported import WrongKindError, advised
 
+Names = bool | str | Sequence[str] | None
+"""`RunConfig(log_to_file=...)`: whether, the name of one file, or the names of two."""
+
 
 @published("mpi_runtime.tune")
 @advised
@@ -42,6 +45,14 @@ class TuneConfig:
     """Makes the name of a trial from the trial; None: its id."""
     seed: int = 0
     """Of all random numbers. Those of a trial depend on the seed and its number alone."""
+
+    def __post_init__(self) -> None:
+        """Take the mode as the first argument too, where Ray has it."""
+        modes = ("min", "max")
+        if self.metric in modes and self.mode is not None and self.mode not in modes:
+            metric, mode = self.mode, self.metric
+            object.__setattr__(self, "metric", metric)
+            object.__setattr__(self, "mode", mode)
 
 
 @published("mpi_runtime.tune")
@@ -109,24 +120,30 @@ class CheckpointConfig:
 class RunConfig:
     """How an experiment runs."""
 
-    stop: Stop = None
-    """Ends trials: a dictionary of reported values (reaching one of them suffices), a function of trial id and report,
-    a `Stopper`, or a list of them."""
-    failure_config: FailureConfig = field(default_factory=FailureConfig)
-    """What happens to trials that fail."""
     name: str | None = None
     """The name of the experiment and its directory; None: that of the trainable with date and time. If there is
     such an experiment, a number is added; a trainer continues it instead."""
     storage_path: Any = None
     """The parent directory, on a file system that all hosts share; None: `~/tune_results`."""
+    storage_filesystem: object = None
+    """An object of pyarrow in which `storage_path` is looked up: the local file system, or a directory of it; None: the
+    path is one of this host."""
+    failure_config: FailureConfig = field(default_factory=FailureConfig)
+    """What happens to trials that fail."""
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
     """Which checkpoints are kept."""
+    verbose: int = 1
+    """0: shows nothing."""
+    stop: Stop = None
+    """Ends trials: a dictionary of reported values (reaching one of them suffices), a function of trial id and report,
+    a `Stopper`, or a list of them."""
     callbacks: Sequence[object] = ()
     """Receive events, for example loggers."""
     progress_reporter: object = None
     """Shows the progress; None: a table in a terminal or a notebook, lines elsewhere."""
-    verbose: int = 1
-    """0: shows nothing."""
+    log_to_file: Names = False
+    """Files in the directory of a trial that get a copy of what its Python code prints: True for `stdout` and `stderr`,
+    one name for both, or two names. The output of the job has it too."""
     files: Sequence[str] = ()
     """Files of each trial: "json" (`result.json`, `params.json`), "csv" (`progress.csv`), "tensorboard". More in
     `callbacks`."""
@@ -135,12 +152,11 @@ class RunConfig:
     on_walltime: str | None = None
     """"requeue": before the time of a Slurm job ends, the job is requeued, and continues the experiment. None: the
     experiment ends in time, and can be resumed."""
-    storage_filesystem: object = None
-    """An object of pyarrow in which `storage_path` is looked up: the local file system, or a directory of it; None: the
-    path is one of this host."""
 
     def __post_init__(self) -> None:
         """Check the values. None, as Ray has it, is the default."""
+        if not isinstance(self.name, str | None):
+            raise TypeError(f"name must be text, not {self.name!r}: pass other settings by name, such as stop=...")
         defaults = (("failure_config", FailureConfig), ("checkpoint_config", CheckpointConfig), ("callbacks", tuple))
         for name, kind in defaults:
             if getattr(self, name) is None:
@@ -150,6 +166,7 @@ class RunConfig:
                 raise WrongKindError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
         if isinstance(self.files, str) or not {*self.files} <= {"csv", "json", "tensorboard"}:
             raise ValueError(f'files must be a list of "json", "csv" and "tensorboard", not {self.files!r}')
+        names_of(self.log_to_file)
         if self.on_walltime not in (None, "requeue"):
             raise ValueError(f'on_walltime must be "requeue" or None, not {self.on_walltime!r}')
         if self.on_walltime and not self.name:
@@ -161,3 +178,21 @@ class RunConfig:
                 f"storage_path={self.storage_path!r} is an address, and must be the path of a directory on a file "
                 "system that all hosts share"
             )
+
+
+def names_of(chosen: Names) -> tuple[str, str] | None:
+    """The files of both streams; None: there are none.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not chosen:
+        return None
+    if chosen is True:
+        return "stdout", "stderr"
+    if isinstance(chosen, str):
+        return chosen, chosen
+    names = chosen if isinstance(chosen, Sequence) else ()
+    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"log_to_file must be True, the name of a file, or the names of two, not {chosen!r}")
+    return names[0], names[1]

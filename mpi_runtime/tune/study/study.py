@@ -37,6 +37,7 @@ import numbers
 from collections import deque
 from collections.abc import Mapping
 
+from mpi_runtime.tune.counting import begun, completed, folder_of, leaves, tag
 from mpi_runtime.tune.schedulers.base import (
     CONTINUE,
     PAUSE,
@@ -48,8 +49,9 @@ from mpi_runtime.tune.schedulers.base import (
     Verdict,
     Verdicts,
 )
+from mpi_runtime.tune.schedulers.controlled import Controlled, is_controlled
 from mpi_runtime.tune.search.base import DRAWS, BasicVariantGenerator, Searcher
-from mpi_runtime.tune.space.variants import has_grid, resolve, rng_of
+from mpi_runtime.tune.space.variants import has_grid, resolve, rng_of, sampled
 from mpi_runtime.tune.space.variants import merged as merged_space
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.events import Continue, Event, Fail, Halt, Order, Start
@@ -64,6 +66,7 @@ from mpi_runtime.tune.trial import (
     as_number,
     check_goal,
     count_in,
+    flat,
     has_value,
     is_number,
     named_in,
@@ -79,6 +82,11 @@ ASKED_MAX = 1000
 
 class Study:
     """The trials of one experiment. `begin` and `handle` return orders for the driver."""
+
+    trainable_name = ""
+    """The name of the function or class, for the names of trials."""
+    is_function = False
+    """Whether it is a function: its reports name the directories of their checkpoints, as in Ray Tune."""
 
     def __init__(
         self,
@@ -100,12 +108,10 @@ class Study:
         _check_types(tune)
         self.space, self.directory, self.seed = dict(space), directory, tune.seed
         self._prefix, self.is_training, self._is_strict = prefix, is_training, is_strict
-        self.trainable_name = ""
-        """The name of the function or class, for the names of trials."""
         self.unjudged: dict[str, str] = {}
         """By trial: why its last report could not be judged."""
         self.searcher: Searcher = tune.search_alg or BasicVariantGenerator()  # type: ignore[assignment]
-        self.scheduler: TrialScheduler = tune.scheduler or FIFOScheduler()  # type: ignore[assignment]
+        self.scheduler = _scheduler_of(tune)
         self.stopper = as_stopper(copy.deepcopy(run.stop))  # it counts, and a resume replays this experiment
         self.failure = run.failure_config
         self.slots = slots if tune.max_concurrent_trials is None else min(slots, tune.max_concurrent_trials)
@@ -150,6 +156,8 @@ class Study:
         settings of failures and stops, and what they decided stays."""
         self.changed: dict[str, Trial] = {}
         """Trials whose status changed since the driver last cleared this."""
+        self.configs: dict[str, Config] = {}
+        """The configurations of trials that are new or have a new one, since then."""
 
     def _agree_on_goal(self, tune: TuneConfig) -> None:
         """Find metric and mode: of the experiment, its scheduler, or its searcher."""
@@ -233,7 +241,7 @@ class Study:
             self._run_again(trial)
 
     def _revived(self, trial: Trial) -> None:
-        if not trial.is_finished:
+        if not trial.is_finished():
             raise RuntimeError(f"trial {trial.trial_id} cannot be revived: it is {trial.status}")
         trial.error, trial.failures, trial.crashes = None, 0, 0
         self._is_closed = False  # by `fail_fast`: what has not begun may begin
@@ -247,7 +255,9 @@ class Study:
 
     def _reported(self, trial: Trial, event: events.Reported, now: float) -> str:
         """Decide about a report. Returns why it cannot be judged; empty: it was."""
-        result = self._completed(trial, event.metrics, now)
+        result = named_in(completed(trial, event.metrics, now), self.metric)
+        if self.is_function:
+            result["checkpoint_dir_name"] = folder_of(event.checkpoint)
         if event.checkpoint is not None:
             trial.checkpoint, trial.checkpoint_at = event.checkpoint, trial.progress
         trial.last_result, trial.reported = result, dict(event.metrics)
@@ -262,27 +272,6 @@ class Study:
         self._apply(verdicts)
         return ""
 
-    def _completed(self, trial: Trial, metrics: Mapping[str, object], now: float) -> Report:
-        """The report with the values that every report has."""
-        passed = now - trial.last_event_at
-        trial.last_event_at = now
-        trial.time_total_s += passed
-        count = count_in(metrics, "training_iteration")
-        iteration = trial.iteration + 1 if count is None else count
-        trial.iteration = int(iteration)
-        known: Config = {
-            "training_iteration": iteration,
-            "time_this_iter_s": passed,
-            "time_total_s": trial.time_total_s,
-            "config": trial.config,
-        }
-        steps = count_in(metrics, "timesteps_this_iter")
-        if steps is not None:
-            trial.timesteps += steps
-            known["timesteps_total"] = int(trial.timesteps)
-        result = {**known, "done": False, **metrics, "training_iteration": iteration, "trial_id": trial.trial_id}
-        return named_in(result, self.metric)
-
     def _judged(self, trial: Trial, result: Report) -> Verdicts:
         """The decisions that follow from a report, about its trial and others. ReportError: it cannot be judged."""
         is_compared = self._is_strict or self.metric is None or has_value(result, self.metric)
@@ -294,7 +283,7 @@ class Study:
         if is_stopped:
             verdicts[trial.trial_id] = STOP
         if verdicts.setdefault(trial.trial_id, CONTINUE) != STOP and trial.trial_id not in self._searched:
-            self.searcher.on_trial_result(trial_id=trial.trial_id, result=result)
+            self.searcher.on_trial_result(trial_id=trial.trial_id, result=flat(result))
         return verdicts
 
     def _is_stopped(self, trial: Trial, result: Report) -> bool:
@@ -345,7 +334,7 @@ class Study:
                 return
         if isinstance(verdict, Exploit):
             source = verdict.source
-            trial.config = verdict.config
+            trial.config = self.configs[trial.trial_id] = verdict.config
             trial.checkpoint, trial.checkpoint_at = source.checkpoint, source.checkpoint_at
             self._orders.append(Halt(trial.trial_id))
             self._run_again(trial)
@@ -394,11 +383,11 @@ class Study:
         self._paused.pop(trial.trial_id, None)
         self._move(trial, status)
         if trial.last_result:
-            trial.last_result["done"] = True
+            trial.last_result |= {"done": True, "experiment_tag": trial.experiment_tag}
         is_error = status == Trial.ERROR
         if not is_error:
             trial.error = None
-        result = None if is_error or not trial.last_result else trial.last_result
+        result = None if is_error or not trial.last_result else flat(trial.last_result)
         if trial.trial_id not in self._searched:
             self._searched.add(trial.trial_id)
             self.searcher.on_trial_complete(trial_id=trial.trial_id, result=result, error=is_error)
@@ -434,8 +423,8 @@ class Study:
             if trial is None:
                 return
             self._move(trial, Trial.RUNNING)
-            trial.iteration, trial.time_total_s, trial.timesteps = trial.checkpoint_at
-            trial.last_event_at, trial.last_time = now, None
+            begun(trial, now)
+            trial.last_time = None
             self._running[trial.trial_id] = trial
             self._orders.append(Start(trial.trial_id, copy.deepcopy(trial.config), trial.checkpoint))
 
@@ -443,6 +432,8 @@ class Study:
         """The trial to run next, PENDING: a known or a new one."""
         if self._again:
             return self._again.popleft()
+        if self.scheduler.prefers_new and (first := self._new()) is not None:
+            return first
         while (trial_id := self.scheduler.choose_paused()) is not None:
             if trial_id in self._paused:  # unless a stopper ended it at the report at which it paused
                 trial = self._paused.pop(trial_id)
@@ -483,14 +474,28 @@ class Study:
                 f"{type(self.searcher).__name__}.suggest({trial_id!r}) returned {config!r}, which is not a "
                 "configuration. Return a dictionary, None to wait, or Searcher.FINISHED."
             )
+        suggested = config
         if not self.searcher.takes_grids:
             config = resolve(merged_space(self.space, config), {}, rng_of(self.seed, index, DRAWS))
         trial = self.trials[trial_id] = Trial(trial_id, index, config, trainable_name=self.trainable_name)
+        self.configs[trial_id] = config
+        if self.searcher.takes_grids:
+            drawn = sampled(self.space, config)
+            trial.experiment_tag = tag(index, drawn)
+        else:
+            drawn = leaves(suggested)
+            trial.experiment_tag = tag(index + 1, leaves(config))
+        trial.evaluated_params = {"/".join(map(str, path)): value for path, value in drawn.items()}
         if self.directory:
             trial.local_path = self.directory if self.is_training else f"{self.directory}/{trial_id}"
         self.created.append(trial)
         self.scheduler.on_trial_add(trial)
         return trial
+
+
+def _scheduler_of(tune: TuneConfig) -> TrialScheduler:
+    own: TrialScheduler = tune.scheduler or FIFOScheduler()  # type: ignore[assignment]
+    return Controlled(own, tune.metric, tune.mode) if is_controlled(type(own)) else own
 
 
 def _check_types(tune: TuneConfig) -> None:

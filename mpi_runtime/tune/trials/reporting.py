@@ -18,6 +18,7 @@ from mpi_runtime.tune.trial import Config, Report, text
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
 from mpi_runtime.tune.trials.json_values import DEPTH, fits, written
 from mpi_runtime.tune.unsupported import advised
+from mpi_runtime.util import get_node_ip_address
 from mpi_runtime.util.streams import emit
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ class Told(NamedTuple):
 
     metrics: Report
     saved: Saved | None
-    where: tuple[str, int] | None
-    """The host and the process of the trial; None: as before."""
+    where: tuple[str, int, str] | None
+    """The host and the process of the trial, and the address of the host; None: as before."""
     odd: str
     """Which of the values became text, in words."""
     beside: object = None
@@ -201,7 +202,7 @@ class TrialRun:
 
         `odd`: which of its values became text, in words.
         """
-        where = None if self._has_reported else (socket.gethostname(), os.getpid())
+        where = None if self._has_reported else process()
         self._has_reported = True
         self.iteration += 1
         # After `done` too: where reports are not decided about, `emit` does not wait for the driver.
@@ -228,6 +229,18 @@ class TrialRun:
     def next_path(self) -> str:
         """The path of the next checkpoint below the directory of the experiment."""
         return os.path.join(self.start.folder, f"checkpoint_{self.next_number:06d}")
+
+
+def process() -> tuple[str, int, str]:
+    """The host and the id of this process, and the address of the host."""
+    return socket.gethostname(), os.getpid(), get_node_ip_address()
+
+
+def of_process(hostname: str, pid: int, address: str) -> Report:
+    """The values of a report that its process and the clock give."""
+    now = int(time.time())
+    date = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now))
+    return {"timestamp": now, "date": date, "hostname": hostname, "node_ip": address, "pid": pid}
 
 
 def check_checkpoint(checkpoint: object) -> None:

@@ -17,6 +17,7 @@ import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
 from mpi_runtime.tune.trial import DEFAULT_METRIC, Report
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
+from mpi_runtime.tune.trials.output import copied
 from mpi_runtime.tune.trials.reporting import StopTrial, TrialRun, TrialStart
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, positional
 from mpi_runtime.util.streams import emits
@@ -35,6 +36,10 @@ class RunSettings:
     """The number of steps between checkpoints of a class; 0: none."""
     at_end: bool
     """Whether a class makes a checkpoint at its end."""
+    in_directory: bool = False
+    """Whether the working directory of a trial is that of its files."""
+    output: tuple[str, str] | None = None
+    """The names of files that get a copy of what it prints, and of its errors."""
 
 
 _idle: dict[str, Trainable] = {}
@@ -60,11 +65,15 @@ def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> N
     reporting.enter_trial(run)
     folder = os.getcwd()
     try:
+        if settings.in_directory:
+            os.makedirs(start.directory, exist_ok=True)
+            os.chdir(start.directory)
         parameters = {name: mpi_runtime.get(ref) for name, ref in start.parameters.items()}
-        if prepared.as_class is not None:
-            _run_class(prepared.as_class, settings, run, parameters)
-        elif prepared.target is not None:
-            _run_function(prepared.target, run, parameters)
+        with copied(settings.output, start.directory):
+            if prepared.as_class is not None:
+                _run_class(prepared.as_class, settings, run, parameters)
+            elif prepared.target is not None:
+                _run_function(prepared.target, run, parameters)
     except StopTrial:
         pass
     finally:

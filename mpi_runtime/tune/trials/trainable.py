@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import inspect
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import mpi_runtime
 import mpi_runtime.tune.trials.reporting as reporting
 from mpi_runtime.core import published
-from mpi_runtime.tune.trial import Config, Report, TuneError
+from mpi_runtime.tune.counting import completed
+from mpi_runtime.tune.trial import Config, Report, Trial, TuneError
 from mpi_runtime.tune.trials.bundles import PlacementGroupFactory, Resources, as_bundles
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Content
 from mpi_runtime.tune.unsupported import advised
@@ -90,10 +92,16 @@ class Trainable:
         return self.config
 
     def train(self) -> Report:
-        """Make a step by hand, and return its values with the number of the step."""
-        result = self.step()
+        """Make a step by hand, and return its values with those that every report has."""
+        if self._by_hand is None:
+            self._by_hand = Trial("", 0, self.config)
+        self._by_hand.iteration, self._by_hand.last_event_at = self.iteration, time.monotonic()
+        result = completed(self._by_hand, self.step(), time.monotonic())
         self.iteration += 1
-        return {"training_iteration": self.iteration, **result}
+        return {**result, **reporting.of_process(*reporting.process())}
+
+    _by_hand: Trial | None = None
+    """How far it has got by `train`."""
 
     def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
         """Save the state by hand.
@@ -113,6 +121,7 @@ class Trainable:
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
         """Restore a state that `save` has returned, or the directory of one."""
         given = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        self._by_hand = None
         try:
             values = given.to_dict()
         except ValueError:

@@ -261,7 +261,7 @@ def test_a_report_that_stop_cannot_judge_fails_its_trial_only(stop: Any, words: 
     def reports(config: dict[str, Any]) -> None:
         tune.report({"loss": 1.0, "x": "text" if config["n"] == 1 else 0.1, **({} if config["n"] == 1 else {"y": 1})})
 
-    run = tune.RunConfig(stop, name="e", storage_path=tmp_path, verbose=0)
+    run = tune.RunConfig(stop=stop, name="e", storage_path=tmp_path, verbose=0)
     results = tuner(reports, tmp_path, 3, run).fit()
     assert [one.status for one in results] == ["TERMINATED", "ERROR", "TERMINATED"]
     assert words in str(results[1].error)
@@ -353,7 +353,7 @@ def test_an_old_journal_with_odd_reports_is_restored(odd: Any, seen: Any, tmp_pa
         for epoch in range(3):
             tune.report({"loss": float(config["n"]), "epoch": epoch})
 
-    run = tune.RunConfig({"epoch": 1}, name="e", storage_path=tmp_path, verbose=0)
+    run = tune.RunConfig(stop={"epoch": 1}, name="e", storage_path=tmp_path, verbose=0)
     tuner(reports, tmp_path, 9, run, max_concurrent_trials=2).fit()
 
     def change(line: Any) -> None:

@@ -54,6 +54,65 @@ def test_each_point_of_a_grid_is_a_trial(tmp_path: Path) -> None:
     assert checkpoint.to_dict() == {"epoch": 9}
 
 
+def prints(config: dict[str, Any]) -> None:
+    print("once", config["a"])
+    tune.report({"where": os.getcwd()})
+    print("twice", config["a"])
+
+
+def test_output_of_a_trial_is_in_files_too(tmp_path: Path) -> None:
+    results = fitted(prints, tmp_path, {"a": tune.grid_search([1, 2])}, run=quiet(tmp_path, log_to_file=("out", "err")))
+    for one in results:
+        assert Path(one.path, "out").read_text() == f"once {one.config['a']}\ntwice {one.config['a']}\n"
+        assert Path(one.path, "err").read_text() == ""
+        assert one.metrics["where"] == os.getcwd()
+    for wrong in (7, ("a",), ("a", 1), {"a": 1}):
+        with pytest.raises(ValueError, match="log_to_file must be True, the name of a file, or the names of two"):
+            tune.RunConfig(log_to_file=wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"name must be text, not .*: pass other settings by name"):
+        tune.RunConfig({"x": 1})  # type: ignore[arg-type]
+
+
+IN_DIRECTORIES = """
+import os, tempfile
+from ray import tune
+
+def trial(config):
+    tune.report({"name": os.path.basename(os.getcwd())})
+
+settings = tune.RunConfig("e", tempfile.mkdtemp(), verbose=0)
+result = tune.Tuner(trial, run_config=settings).fit()[0]
+print(result.metrics["name"] == os.path.basename(result.path), result.metrics["name"] == os.path.basename(os.getcwd()))
+"""
+
+
+@pytest.mark.parametrize(("value", "expected"), [("1", "True False"), ("0", "False True")])
+def test_as_ray_trials_run_in_their_directories_unless_a_variable_says_no(value: str, expected: str) -> None:
+    env = {"RAY_CHDIR_TO_TRIAL_DIR": value}
+    completed = run_program(IN_DIRECTORIES, options=("-m", "mpi_runtime", "--as-ray"), env=env).expect(0)
+    assert completed.stdout.strip() == expected
+
+
+def test_history_and_metrics_have_the_same_names(tmp_path: Path) -> None:
+    [result] = fitted(counts, tmp_path, {"a": 2})
+    assert {*result.history[-1]} == {*result.metrics, "time_s"} - {"experiment_tag"}
+    for one in result.history:
+        assert one["time_since_restore"] == one["time_total_s"]
+        assert (one["config"], one["trial_id"]) == ({"a": 2}, result.trial_id)
+    assert result.history[-1]["time_total_s"] == result.metrics["time_total_s"]
+
+
+def test_a_changed_configuration_is_in_the_journal(tmp_path: Path) -> None:
+    scheduler = PopulationBasedTraining(
+        perturbation_interval=2, hyperparam_mutations={"a": [1, 2, 3, 4]}, quantile_fraction=0.5
+    )
+    space = {"a": tune.grid_search([1, 2, 3, 4])}
+    results = fitted(counts, tmp_path, space, metric="score", mode="max", scheduler=scheduler, max_concurrent_trials=4)
+    again = tune.Tuner.restore(results.experiment_path, counts).fit()
+    for one, other in zip(results, again, strict=True):
+        assert one.history[-1]["config"] == one.config == other.config
+
+
 def returns(config: dict[str, Any]) -> dict[str, Any]:
     return {"x": config["a"]}
 

@@ -322,10 +322,7 @@ def logger_of_ones_own():
 
 
 def metrics_that_come_by_themselves():
-    """Each report has these besides.
-
-    Differs: without `date`, `node_ip`, `iterations_since_restore` and `time_since_restore`, which repeat other metrics.
-    """
+    """Each report has these besides."""
 
     def trial(config):
         tune.report({"x": 1})

@@ -15,7 +15,7 @@ from tests.helpers import ROOT
 
 NOT_HERE = {
     "ray.train.FailureConfig": "max_preemption_failures preemption_grace_s relax_collectives_on_preemption",
-    "ray.train.RunConfig": "log_to_file storage_context sync_config",
+    "ray.train.RunConfig": "storage_context sync_config",
     "ray.train.ScalingConfig": "as_placement_group_factory from_placement_group_factory topology",
     "ray.train.TrainContext": "get_metadata",
     "ray.train.BackendConfig": "framework to_dict",

@@ -66,7 +66,7 @@ def test_odd_values_end_no_search(scheduler: Any, searcher: Any, stop: Any) -> N
         config = tune.TuneConfig(
             "score", "max", scheduler=scheduler(), search_alg=searcher(), num_samples=20, seed=seed
         )
-        run = tune.RunConfig(stop, tune.FailureConfig(max_failures=seed))
+        run = tune.RunConfig(stop=stop, failure_config=tune.FailureConfig(max_failures=seed))
         space = {"x": tune.uniform(0, 1)}
         done = [
             tune.simulate(steps(names, seed), param_space=space, tune_config=config, run_config=run, slots=4)
@@ -106,7 +106,7 @@ def test_a_value_that_is_missing_or_none_does_not_reach_its_limit() -> None:
         for accuracy in ({}, {"accuracy": None}, {"accuracy": 0.9}, {"accuracy": 0.1}):
             yield 1.0, accuracy, None
 
-    (trial,) = tune.simulate(reports, run_config=tune.RunConfig({"accuracy": 0.5})).trials
+    (trial,) = tune.simulate(reports, run_config=tune.RunConfig(stop={"accuracy": 0.5})).trials
     assert (trial.status, trial.iteration) == (Trial.TERMINATED, 3)
 
 
@@ -118,7 +118,7 @@ def test_an_error_of_a_stopper_is_that_of_the_trial() -> None:
     def once(config: dict[str, Any], checkpoint: Any) -> Iterator[tuple[float, dict[str, Any], Any]]:
         yield 1.0, {"score": 1.0}, None
 
-    (trial,) = tune.simulate(once, run_config=tune.RunConfig(Broken())).trials
+    (trial,) = tune.simulate(once, run_config=tune.RunConfig(stop=Broken())).trials
     assert "report 1 of trial 00000: it raised ArithmeticError('of the stopper'). The report has [" in str(trial.error)
 
 

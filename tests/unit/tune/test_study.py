@@ -51,7 +51,7 @@ class Told(Searcher):
 def study(count: int = 3, slots: int = 2, *, stop: Any = None, **more: Any) -> Study:
     failure = {name: more.pop(name) for name in list(more) if name in tune.FailureConfig.__dataclass_fields__}
     more["search_alg"] = more.pop("searcher", None) or Told()
-    run = tune.RunConfig(stop, tune.FailureConfig(**failure))
+    run = tune.RunConfig(stop=stop, failure_config=tune.FailureConfig(**failure))
     return Study({}, tune.TuneConfig(num_samples=count, **more), run, slots)
 
 
@@ -82,6 +82,8 @@ def test_reports_are_completed() -> None:
         "training_iteration": 2,
         "time_this_iter_s": 3.0,
         "time_total_s": 5.0,
+        "time_since_restore": 5.0,
+        "iterations_since_restore": 2,
         "config": {"n": 0},
         "done": False,
         "trial_id": "00000",
@@ -282,7 +284,36 @@ def test_timesteps_are_summed_from_the_checkpoint() -> None:
     seen.append(machine.trials["00000"].last_result["timesteps_total"])
     assert seen == [10, 20, 15]
     machine.handle(Reported("00000", {"x": 1}), 1.0)
-    assert "timesteps_total" not in machine.trials["00000"].last_result
+    result = machine.trials["00000"].last_result
+    assert [result[name] for name in ("timesteps_total", "timesteps_since_restore")] == [15, 5]
+
+
+def test_what_a_trial_reports_itself_wins_where_it_does_in_ray() -> None:
+    machine = study(1)
+    machine.begin(0.0)
+    own = {"time_this_iter_s": 7.0, "time_total_s": 1.0, "trial_id": "me", "config": {}, "iterations_since_restore": 9}
+    for count in (1, 2):
+        machine.handle(Reported("00000", {**own, "timesteps_total": 3, "episodes_this_iter": 2}), 2.0)
+        result = machine.trials["00000"].last_result
+        assert (result["trial_id"], result["config"], result["timesteps_total"]) == ("00000", {"n": 0}, 3)
+        assert (result["time_this_iter_s"], result["time_total_s"], result["episodes_total"]) == (
+            7.0,
+            7 * count,
+            2 * count,
+        )
+        assert result["iterations_since_restore"] == count
+
+
+def test_counts_since_a_restore_begin_again() -> None:
+    machine = study(1, max_failures=1)
+    machine.begin(0.0)
+    machine.handle(Reported("00000", {"x": 1}, "a"), 3.0)
+    machine.handle(Reported("00000", {"x": 2}), 4.0)
+    machine.handle(Failed("00000", "oops"), 5.0)
+    machine.handle(Reported("00000", {"x": 3}), 6.0)
+    result = machine.trials["00000"].last_result
+    names = ("training_iteration", "iterations_since_restore", "time_total_s", "time_since_restore")
+    assert [result[name] for name in names] == [2, 1, 4.0, 1.0]
 
 
 def test_a_trial_that_is_moved_has_the_timesteps_of_that_checkpoint() -> None:
@@ -338,7 +369,7 @@ def test_states_have_no_way_back_from_the_end() -> None:
     trial = Trial("00000", 0, {})
     trial.moved(Trial.RUNNING)
     trial.moved(Trial.TERMINATED)
-    assert trial.is_finished
+    assert trial.is_finished()
     with pytest.raises(RuntimeError, match="it is TERMINATED"):
         trial.moved(Trial.RUNNING)
 
