@@ -14,11 +14,7 @@ loads before it is used.
 - `others.py`: data sets of torch and of Hugging Face
 - `iterating.py`: rows and batches in the process that asks
 - `splitting.py`: one stream for several readers
-- `running.py`: runs a stream with tasks and actors
-- `calls.py`: the calls of tasks
-- `lost_blocks.py`: rebuilds blocks that were lost with a host
-- `stream.py`: decides which stage does what next; pure
-- `records.py`: blocks, tasks, stages and orders
+- `streams/`: runs streams: what is decided, performed and shown
 - `plan.py`: operators, and the stages that they become
 - `steps.py`: what a task does with its blocks
 - `whole/`: what needs all rows at once
@@ -33,7 +29,6 @@ loads before it is used.
 - `accessor.py`: blocks, by names that programs for Ray use
 - `datatype.py`: types, by such names
 - `context.py`: settings
-- `progress.py`: the line of a running stream, and its table
 - `unsupported.py`: what Ray Data has and is not here, each with what to do instead
 - `arrow.py`: pyarrow and pandas, loaded on first use
 """

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING
 import numpy
 
 from mpi_runtime.core import published
-from mpi_runtime.data import blocks, conditions, progress, unsupported
+from mpi_runtime.data import blocks, conditions, unsupported
 from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.files.saving import Saving, different
 from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
-from mpi_runtime.data.lost_blocks import table_of
 from mpi_runtime.data.options import needs, step
 from mpi_runtime.data.plan import PLAIN, Divided, Exchanged, Joined, Limited, Mapped, Operator, sources
-from mpi_runtime.data.progress import Stats
-from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import Running, of_blocks, stored, tables_of
 from mpi_runtime.data.schema import Schema
 from mpi_runtime.data.splitting import Shares, StreamSplitDataIterator
 from mpi_runtime.data.steps import BATCHES, FILTER, FLAT, ROWS, TABLES, WRITE, Step
+from mpi_runtime.data.streams import progress
+from mpi_runtime.data.streams.lost_blocks import table_of
+from mpi_runtime.data.streams.progress import Stats
+from mpi_runtime.data.streams.records import Block
+from mpi_runtime.data.streams.running import Running, of_blocks, stored, tables_of
 from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, sorting
 from mpi_runtime.data.whole.dividing import count_rows, known_count
 

@@ -11,9 +11,9 @@ from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.dataset import Dataset
 from mpi_runtime.data.plan import PLAIN, Needs, Source, fixed
-from mpi_runtime.data.records import Block
 from mpi_runtime.data.sources import cuts, from_arrow
 from mpi_runtime.data.steps import Piece, Where
+from mpi_runtime.data.streams.records import Block
 
 if TYPE_CHECKING:
     import pyarrow

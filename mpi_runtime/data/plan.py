@@ -10,8 +10,8 @@ from types import CellType, CodeType, FunctionType
 
 from msgspec import Struct
 
-from mpi_runtime.data.records import UNLIMITED, Block, Stage
 from mpi_runtime.data.steps import BATCHES, Chain, Step
+from mpi_runtime.data.streams.records import UNLIMITED, Block, Stage
 
 Concurrency = int | tuple[int, int] | None
 

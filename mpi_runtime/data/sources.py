@@ -14,9 +14,9 @@ from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa
 from mpi_runtime.data.dataset import Dataset, MaterializedDataset
 from mpi_runtime.data.plan import PLAIN, Needs, Source
-from mpi_runtime.data.records import SOURCE, Block
-from mpi_runtime.data.running import of_blocks
 from mpi_runtime.data.steps import Piece, Where
+from mpi_runtime.data.streams.records import SOURCE, Block
+from mpi_runtime.data.streams.running import of_blocks
 
 if TYPE_CHECKING:
     import pandas

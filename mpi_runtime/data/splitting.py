@@ -12,8 +12,8 @@ from mpi_runtime.core import published
 from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.iterating import DataIterator, Tables, value_of
 from mpi_runtime.data.plan import Operator
-from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import Running
+from mpi_runtime.data.streams.records import Block
+from mpi_runtime.data.streams.running import Running
 
 if TYPE_CHECKING:
     import pyarrow

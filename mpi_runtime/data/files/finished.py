@@ -23,9 +23,9 @@ import msgspec
 from msgspec import Struct
 
 from mpi_runtime.data.plan import Divided, Exchanged, Joined, Limited, Mapped, Operator, Source, sources
-from mpi_runtime.data.records import Stage
 from mpi_runtime.data.steps import Piece
-from mpi_runtime.data.stream import Stream
+from mpi_runtime.data.streams.records import Stage
+from mpi_runtime.data.streams.stream import Stream
 from mpi_runtime.extend import digest_of
 from mpi_runtime.files import private, segments
 from mpi_runtime.files.writing import beside

@@ -15,9 +15,9 @@ from mpi_runtime.data.files.finding import File, FileShuffleConfig, Orders, Path
 from mpi_runtime.data.files.writing import MISSING
 from mpi_runtime.data.options import needs
 from mpi_runtime.data.plan import Source, fixed
-from mpi_runtime.data.records import Block
 from mpi_runtime.data.sources import cuts
 from mpi_runtime.data.steps import Piece, Where
+from mpi_runtime.data.streams.records import Block
 
 if TYPE_CHECKING:
     import pyarrow

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from mpi_runtime.data.files import webdataset, writing
 from mpi_runtime.data.plan import Operator
-from mpi_runtime.data.progress import Stats
+from mpi_runtime.data.streams.progress import Stats
 
 
 class Saving:

@@ -23,9 +23,9 @@ from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pa_csv, pq
 from mpi_runtime.data.files.finished import Finished, Saved, is_divisible, saved
 from mpi_runtime.data.plan import PLAIN, Divided, Mapped, Needs, Operator, identity
-from mpi_runtime.data.progress import Stats
-from mpi_runtime.data.running import Running, blocks_of
 from mpi_runtime.data.steps import WRITE, Step
+from mpi_runtime.data.streams.progress import Stats
+from mpi_runtime.data.streams.running import Running, blocks_of
 from mpi_runtime.errors import optional
 from mpi_runtime.extend import job
 from mpi_runtime.files.writing import beside

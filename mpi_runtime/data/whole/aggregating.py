@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
-from mpi_runtime.data.progress import Stats
-from mpi_runtime.data.running import Running, tables_of
 from mpi_runtime.data.steps import TABLES, Step
+from mpi_runtime.data.streams.progress import Stats
+from mpi_runtime.data.streams.running import Running, tables_of
 from mpi_runtime.data.whole.exchange import check_columns
 
 if TYPE_CHECKING:

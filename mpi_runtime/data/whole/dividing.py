@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.iterating import value_of
-from mpi_runtime.data.lost_blocks import RETRIES
 from mpi_runtime.data.plan import Divided, Exchanged, Joined, Limited, Mapped, Operator, Source
-from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import stored
 from mpi_runtime.data.steps import ROWS, Piece, Where
+from mpi_runtime.data.streams.lost_blocks import RETRIES
+from mpi_runtime.data.streams.records import Block
+from mpi_runtime.data.streams.running import stored
 
 if TYPE_CHECKING:
     import pyarrow

@@ -19,11 +19,19 @@ from msgspec import Struct
 import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
-from mpi_runtime.data.lost_blocks import DEPTH_MAX, RETRIES, Rebuilding, depth_of, forget, note_rebuilt, table_of
 from mpi_runtime.data.plan import Operator
-from mpi_runtime.data.records import Block
-from mpi_runtime.data.running import stored
 from mpi_runtime.data.steps import BlockValueError, Piece, Where
+from mpi_runtime.data.streams.lost_blocks import (
+    DEPTH_MAX,
+    RETRIES,
+    Rebuilding,
+    depth_of,
+    forget,
+    note_rebuilt,
+    table_of,
+)
+from mpi_runtime.data.streams.records import Block
+from mpi_runtime.data.streams.running import stored
 
 if TYPE_CHECKING:
     import pyarrow

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyarrow")
 import mpi_runtime
 from mpi_runtime import data
-from mpi_runtime.data.running import Running, blocks_of
+from mpi_runtime.data.streams.running import Running, blocks_of
 from tests.e2e.conftest import statistics
 
 pytestmark = pytest.mark.usefixtures("job")

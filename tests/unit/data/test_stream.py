@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.data.records import UNLIMITED, Block, Cancel, Close, Open, Resume, Stage, Start, Task
-from mpi_runtime.data.stream import Stream
+from mpi_runtime.data.streams.records import UNLIMITED, Block, Cancel, Close, Open, Resume, Stage, Start, Task
+from mpi_runtime.data.streams.stream import Stream
 
 BUDGET = 1000
 BLOCK = 60

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 
-from mpi_runtime.data.stream import Stream
+from mpi_runtime.data.streams.stream import Stream
 from mpi_runtime.show import numbers, tables
 
 AFTER_S = 2.0

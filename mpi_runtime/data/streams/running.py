@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 import mpi_runtime
-from mpi_runtime.data.calls import STREAMS, Call, actor_of_stage, run_task
 from mpi_runtime.data.context import MIB, DataContext
-from mpi_runtime.data.lost_blocks import REBUILDS_MAX, RETRIES, STUCK_S, Rebuilding, forget, recipe_of, table_of
 from mpi_runtime.data.plan import Building, Built, Operator, Source, has_order
-from mpi_runtime.data.progress import Bar, Stats
-from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
 from mpi_runtime.data.steps import BlockError, Header, Meta
-from mpi_runtime.data.stream import Stream
+from mpi_runtime.data.streams.calls import STREAMS, Call, actor_of_stage, run_task
+from mpi_runtime.data.streams.lost_blocks import REBUILDS_MAX, RETRIES, STUCK_S, Rebuilding, forget, recipe_of, table_of
+from mpi_runtime.data.streams.progress import Bar, Stats
+from mpi_runtime.data.streams.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
+from mpi_runtime.data.streams.stream import Stream
 from mpi_runtime.errors import ObjectLostError
 from mpi_runtime.show import log
 from mpi_runtime.util.state import list_actors, list_tasks

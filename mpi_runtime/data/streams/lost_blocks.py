@@ -20,8 +20,8 @@ from msgspec import Struct
 
 import mpi_runtime
 from mpi_runtime.data.plan import Needs
-from mpi_runtime.data.records import SOURCE, Block
 from mpi_runtime.data.steps import Chain, Header, Meta, Piece, run
+from mpi_runtime.data.streams.records import SOURCE, Block
 from mpi_runtime.errors import GetTimeoutError, ObjectLostError
 from mpi_runtime.util.state import list_objects
 

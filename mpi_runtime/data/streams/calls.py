@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 import mpi_runtime
-from mpi_runtime.data.lost_blocks import Recipe
-from mpi_runtime.data.records import Block, Task
 from mpi_runtime.data.steps import Chain, Header, run
+from mpi_runtime.data.streams.lost_blocks import Recipe
+from mpi_runtime.data.streams.records import Block, Task
 
 if TYPE_CHECKING:
     import pyarrow

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from mpi_runtime.data.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
+from mpi_runtime.data.streams.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
 
 CALLS_OF_ACTOR = 2
 """An actor has the next call while it runs one, so its arguments are there in time."""

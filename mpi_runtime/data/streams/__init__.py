@@ -1,0 +1,9 @@
+"""Runs streams: all stages of a data set at once, in the process that asks for its rows.
+
+- `stream.py`: decides which stage does what next; pure
+- `records.py`: blocks, tasks, stages and orders
+- `running.py`: performs the orders with tasks and actors
+- `calls.py`: the calls of tasks
+- `lost_blocks.py`: rebuilds blocks that were lost with a host
+- `progress.py`: the line of a running stream, and its table
+"""
