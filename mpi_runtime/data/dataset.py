@@ -26,7 +26,8 @@ from mpi_runtime.data.streams import progress
 from mpi_runtime.data.streams.lost_blocks import table_of
 from mpi_runtime.data.streams.progress import Stats
 from mpi_runtime.data.streams.records import Block
-from mpi_runtime.data.streams.running import Running, of_blocks, stored, tables_of
+from mpi_runtime.data.streams.running import Running, tables_of
+from mpi_runtime.data.streams.storing import of_blocks, stored
 from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, sorting
 from mpi_runtime.data.whole.dividing import count_rows, known_count
 

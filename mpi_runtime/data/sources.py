@@ -16,7 +16,7 @@ from mpi_runtime.data.dataset import Dataset, MaterializedDataset
 from mpi_runtime.data.plan import PLAIN, Needs, Source
 from mpi_runtime.data.steps import Piece, Where
 from mpi_runtime.data.streams.records import SOURCE, Block
-from mpi_runtime.data.streams.running import of_blocks
+from mpi_runtime.data.streams.storing import of_blocks
 
 if TYPE_CHECKING:
     import pandas

@@ -168,12 +168,13 @@ def check_goal(metric: str | None, mode: str | None) -> None:
         sign_of(mode)
 
 
-def flat(values: Values, prefix: str = "", around: tuple[int, ...] = ()) -> Config:
-    """Nested dictionaries as one, with names like `a/b`. `around`: the ids of those around; one may be in itself."""
+def flat(values: Values, prefix: str = "", around: tuple[object, ...] = ()) -> Config:
+    """Nested dictionaries as one, with names like `a/b`. `around`: those that it is in; one may be in itself."""
     found: Config = {}
     for name, value in values.items():
-        if issubclass(type(value), dict) and id(value) not in around:  # `isinstance` may run code of its class
-            found.update(flat(value, f"{prefix}{name}/", (*around, id(value))))
+        is_dict = issubclass(type(value), dict)  # `isinstance` may run code of its class
+        if is_dict and not any(value is one for one in around):
+            found.update(flat(value, f"{prefix}{name}/", (*around, value)))
         else:
             found[f"{prefix}{name}"] = value
     return found

@@ -3,6 +3,7 @@
 - `stream.py`: decides which stage does what next; pure
 - `records.py`: blocks, tasks, stages and orders
 - `running.py`: performs the orders with tasks and actors
+- `storing.py`: runs a stream to its end, and keeps its blocks
 - `calls.py`: the calls of tasks
 - `lost_blocks.py`: rebuilds blocks that were lost with a host
 - `progress.py`: the line of a running stream, and its table

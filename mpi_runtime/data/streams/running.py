@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -11,12 +10,12 @@ from msgspec.structs import replace
 
 import mpi_runtime
 from mpi_runtime.data.context import MIB, DataContext
-from mpi_runtime.data.plan import Building, Built, Operator, Source, has_order
+from mpi_runtime.data.plan import Building, Built, Operator, has_order
 from mpi_runtime.data.steps import BlockError, Header, Meta
 from mpi_runtime.data.streams.calls import STREAMS, Call, actor_of_stage, run_task
 from mpi_runtime.data.streams.lost_blocks import REBUILDS_MAX, RETRIES, STUCK_S, Rebuilding, forget, recipe_of, table_of
 from mpi_runtime.data.streams.progress import Bar, Stats
-from mpi_runtime.data.streams.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
+from mpi_runtime.data.streams.records import Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
 from mpi_runtime.data.streams.stream import Stream
 from mpi_runtime.errors import ObjectLostError
 from mpi_runtime.show import log
@@ -379,37 +378,3 @@ def tables_of(running: Running) -> Iterator[pyarrow.Table]:
     """Yield the rows of each block of a stream, and close it at the end, also at an early one."""
     for block in blocks_of(running):
         yield running.table(block)
-
-
-def of_blocks(stored: list[Block], name: str) -> Source:
-    """A source of blocks that are in the store."""
-
-    def fresh(cpus: int, block_bytes: int) -> list[Block]:
-        return [Block(one.value, one.rows, one.bytes, one.origin, SOURCE, one.key, one.rebuild) for one in stored]
-
-    def identity() -> tuple[object, ...]:
-        digest = hashlib.blake2b(digest_size=16)
-        for one in stored:
-            table = table_of(one)
-            digest.update(repr(table.schema).encode())
-            for column in table.columns:
-                for buffer in (buffer for chunk in column.chunks for buffer in chunk.buffers() if buffer):
-                    digest.update(buffer)
-        return len(stored), digest.hexdigest()
-
-    return Source(name, fresh, identity, count=lambda: sum(one.rows for one in stored), is_stored=True)
-
-
-def stored(operator: Operator, note: Callable[[Stats], None] | None = None) -> list[Block]:
-    """Run a stream, and return all its blocks in their order. The store may spill them."""
-    running = Running(operator, ordered=True, note=note)
-    kept: list[Block] = []
-    try:
-        while (block := running.next()) is not None:
-            kept.append(Block(block.value, block.rows, block.bytes, block.origin, SOURCE, (len(kept),), block.rebuild))
-            running.release(block)
-    finally:
-        running.close()
-    if not kept and running.empty is not None:
-        kept.append(Block(running.empty, 0, 0, "", SOURCE, (0,)))
-    return kept

@@ -12,7 +12,7 @@ from mpi_runtime.data.plan import Divided, Exchanged, Joined, Limited, Mapped, O
 from mpi_runtime.data.steps import ROWS, Piece, Where
 from mpi_runtime.data.streams.lost_blocks import RETRIES
 from mpi_runtime.data.streams.records import Block
-from mpi_runtime.data.streams.running import stored
+from mpi_runtime.data.streams.storing import stored
 
 if TYPE_CHECKING:
     import pyarrow

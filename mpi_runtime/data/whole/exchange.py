@@ -31,7 +31,7 @@ from mpi_runtime.data.streams.lost_blocks import (
     table_of,
 )
 from mpi_runtime.data.streams.records import Block
-from mpi_runtime.data.streams.running import stored
+from mpi_runtime.data.streams.storing import stored
 
 if TYPE_CHECKING:
     import pyarrow

@@ -13,7 +13,7 @@ from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.streams.lost_blocks import RETRIES, Rebuilding
 from mpi_runtime.data.streams.records import Block
-from mpi_runtime.data.streams.running import stored
+from mpi_runtime.data.streams.storing import stored
 from mpi_runtime.data.whole.exchange import check_columns, count_of, exchange
 from mpi_runtime.errors import ObjectLostError
 

@@ -14,7 +14,8 @@ from mpi_runtime import data
 from mpi_runtime.data.streams.calls import Call
 from mpi_runtime.data.streams.lost_blocks import DEPTH_MAX, Rebuilding
 from mpi_runtime.data.streams.records import Block, Task
-from mpi_runtime.data.streams.running import Running, of_blocks, stored
+from mpi_runtime.data.streams.running import Running
+from mpi_runtime.data.streams.storing import of_blocks, stored
 from mpi_runtime.errors import ObjectLostError
 
 pytestmark = pytest.mark.usefixtures("job")
