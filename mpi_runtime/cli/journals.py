@@ -12,6 +12,7 @@ from mpi_runtime.files.segments import Began, Noted
 from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.show.command_line import directory_parser, on_directory, print_json
+from mpi_runtime.show.numbers import plural
 
 
 def run(words: Sequence[str]) -> int:
@@ -45,7 +46,7 @@ def show_runs(directory: Path, as_json: bool) -> int:
             continue
         damage = f", {segment.damage.bytes} bytes cannot be read" if segment.damage.bytes else ""
         also = f" and {len(states)} states of actors" if states else ""
-        print(f"{segment.path.name}: {len(records)} calls{also} in {size} bytes{damage}")
+        print(f"{segment.path.name}: {plural(len(records), 'call')}{also} in {size} bytes{damage}")
         if notes := segment.of(Noted):
             print(f"    {len(notes)} events of an experiment: mpi-runtime tune show {directory}")
         for began in starts:

@@ -180,7 +180,7 @@ def timeline(words: Sequence[str]) -> int:
         replace_file(options.output, text)
     except OSError as error:
         raise LaunchError(f"{options.output} cannot be written: {error.strerror}") from error
-    print(f"{options.output}: {len(runs)} calls", file=sys.stderr)
+    print(f"{options.output}: {plural(len(runs), 'call')}", file=sys.stderr)
     return 0
 
 

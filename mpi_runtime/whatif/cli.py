@@ -12,6 +12,7 @@ from mpi_runtime.batch.extend import NoBatchError, directory_of, planned_history
 from mpi_runtime.errors import LaunchError
 from mpi_runtime.extend import size_in_bytes
 from mpi_runtime.scheduler.recording import NotARecordingError, Recording
+from mpi_runtime.show import numbers
 from mpi_runtime.show.command_line import add_json, print_json
 from mpi_runtime.slurm.nodelist import HOSTS_MAX
 from mpi_runtime.whatif.batches import Batch
@@ -85,7 +86,7 @@ def _batch(directory: str) -> tuple[Batch, Shape, str]:
         raise LaunchError(f"no command of the batch {directory} has run")
     guessed = f", of {batch.guessed} the time is a guess" if batch.guessed else ""
     nodes = [Shape(one.cpus, one.gpus, int(one.memory), custom(one.resources)) for one in history.nodes()]
-    return batch, _largest(nodes), f"{len(batch.durations)} commands{guessed}"
+    return batch, _largest(nodes), numbers.plural(len(batch.durations), "command") + guessed
 
 
 def _job(path: str) -> tuple[Job, Shape, str]:
@@ -99,7 +100,7 @@ def _job(path: str) -> tuple[Job, Shape, str]:
     if not record.calls:
         raise LaunchError(f"{path} has no calls that have ended")
     left_out = f"; {record.unended} had not ended, and are left out" if record.unended else ""
-    return Job(record), _largest(record.nodes), f"{len(record.calls)} calls{left_out}"
+    return Job(record), _largest(record.nodes), numbers.plural(len(record.calls), "call") + left_out
 
 
 def _largest(nodes: Sequence[Shape]) -> Shape:
