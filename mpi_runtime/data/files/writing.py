@@ -191,7 +191,7 @@ def write(
     written = set(finished.kept) if finished else set()
     try:
         for block in blocks_of(running):
-            files = [Saved(**row) for row in blocks.to_rows(_table(block.value))]  # type: ignore[arg-type]
+            files = [Saved(**row) for row in blocks.to_rows(running.table(block))]  # type: ignore[arg-type]
             written.update(file.name for file in files)
             if finished:
                 finished.wrote(block.key, files)
@@ -222,9 +222,3 @@ def local(path: object) -> str:
             f"{text} is not a path: mount that storage, or copy the files to a directory that all hosts share"
         )
     return str(text)
-
-
-def _table(ref: object) -> pyarrow.Table:
-    from mpi_runtime.data.iterating import value_of
-
-    return value_of(ref)
