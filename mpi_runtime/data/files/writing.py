@@ -196,10 +196,11 @@ def write(
             if finished:
                 finished.wrote(block.key, files)
                 finished.note(running.stream)
+        if finished:  # not after an error: a block may have been taken, and its files not be known
+            finished.note(running.stream, is_last=True)
         _remove(name for name in glob.iglob(f"{below}/{prefix}_*") if os.path.relpath(name, folder) not in written)
     finally:
         if finished:
-            finished.note(running.stream, is_last=True)
             finished.close()
         running.wait_closed()
         _remove(glob.iglob(f"{below}/.{prefix}_*.new"))  # what ended before its file was whole

@@ -36,7 +36,10 @@ def copied(names: tuple[str, str] | None, directory: str) -> Iterator[None]:
     os.makedirs(directory, exist_ok=True)
     with contextlib.ExitStack() as stack:
         paths = [os.path.join(directory, name) for name in names]
-        opened = {path: stack.enter_context(open(path, "a", buffering=1, encoding="utf-8")) for path in paths}
+        opened = {
+            path: stack.enter_context(open(path, "a", buffering=1, encoding="utf-8", errors="backslashreplace"))
+            for path in paths
+        }
         out, err = (opened[path] for path in paths)
         stack.enter_context(contextlib.redirect_stdout(_Copied(sys.stdout, out)))
         stack.enter_context(contextlib.redirect_stderr(_Copied(sys.stderr, err)))

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from mpi_runtime.data.files.finished import FOLDER, Plan, Unit
 from mpi_runtime.files import segments
-from tests.helpers import start_program, wait_until
+from tests.helpers import run_program, start_program, wait_until
 
 PROGRAM = """
 import os, sys, time
@@ -184,3 +184,35 @@ LINES = {
 def test_what_has_changed_is_made_again(tmp_path: Path, kind: str) -> None:
     with start_program(CHANGES, str(tmp_path), kind) as program:
         assert program.finish(timeout=120).expect().stdout.splitlines() == LINES[kind]
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+import mpi_runtime
+from mpi_runtime import data
+from mpi_runtime.data.streams.running import Running
+
+folder, moment = Path(sys.argv[1]), int(sys.argv[2])
+reads, table = iter(range(1000)), Running.table
+
+def interrupted(self, block):
+    "Ctrl-C just after a block was taken, and before its files are known."
+    if next(reads) == moment:
+        raise KeyboardInterrupt
+    return table(self, block)
+
+Running.table = interrupted
+with mpi_runtime.init(num_cpus=2, journal=str(folder / "journal")):
+    try:
+        data.range(40, override_num_blocks=20).map(lambda row: {"id": row["id"] * 2}).write_parquet(str(folder / "out"))
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_an_interrupt_between_a_block_and_its_files_loses_no_row(tmp_path: Path) -> None:
+    for moment in (0, 7, 19):
+        run_program(INTERRUPTED, str(tmp_path), str(moment)).expect(0)
+    run_program(INTERRUPTED, str(tmp_path), "-1").expect(0)
+    assert sorted(rows_of(tmp_path, [*(tmp_path / "out").iterdir()])) == list(range(0, 80, 2))
