@@ -56,7 +56,7 @@ class Interrupts:
         if self._depth and threading.get_ident() == self._main:
             self._depth -= 1
             if not self._depth:
-                for number in self._handlers:  # a handler that is in place again may raise before the next is
+                for number in tuple(self._handlers):  # a handler that is in place again may raise, or use the client
                     if _signal.getsignal(number) is self._ours:
                         _signal.signal(number, self._handlers[number])
                 while self._put_off:

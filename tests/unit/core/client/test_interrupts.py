@@ -286,3 +286,36 @@ def test_cancels_that_come_after_the_end_of_their_calls_do_not_pile_up(
         assert not found.has(Call(ended.id, 1, b"", attempt=4))
         found.forget(b"x" * 16)
         assert not found.has(call)
+
+
+def test_a_handler_that_is_in_place_again_may_install_another_and_use_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It runs between two of the handlers that are put back."""
+    interrupts, moments = Interrupts(), iter(["while one is put back"])
+
+    def late(number: int, _: FrameType | None) -> None:
+        pass
+
+    def early(number: int, _: FrameType | None) -> None:
+        signal.signal(signal.SIGVTALRM, late)
+        with interrupts:
+            pass
+
+    def put(number: int, handler: Any) -> Any:
+        before = signal.signal(number, handler)
+        if handler is early and next(moments, None):
+            signal.raise_signal(number)
+        return before
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM, signal.SIGVTALRM)}
+    signal.signal(signal.SIGINT, early)
+    signal.signal(signal.SIGALRM, late)
+    monkeypatch.setattr(module, "_signal", SimpleNamespace(getsignal=signal.getsignal, signal=put))
+    try:
+        with interrupts:
+            pass
+        assert [*map(signal.getsignal, before)] == [early, late, late]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
