@@ -175,6 +175,14 @@ def stacks(pids: Sequence[int]) -> str:
     return "\n".join(parts)
 
 
+def kill_at_once(pids: Sequence[int]) -> None:
+    """Kill processes so that none sees the end of another, as a host that fails does; some may have ended already."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # the kernel kills some with their parents
+                os.kill(pid, number)
+
+
 def kill_marked(mark: str) -> None:
     """Kill every process with the mark, those that are started meanwhile too."""
     end = time.monotonic() + AFTERLIFE_S

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_program, start_program, wait_until
+from tests.helpers import kill_at_once, run_program, start_program, wait_until
 
 WAYS = [None, pytest.param((3, "openmpi"), marks=pytest.mark.mpi)]
 PROJECT = {
@@ -202,10 +202,7 @@ def test_what_a_job_left_that_was_killed_as_a_whole_goes_with_the_next(tmp_path:
             assert directory.is_dir()
             pids = program.processes()
             if until == "killed":
-                for pid in pids:  # none may see another's end
-                    os.kill(pid, signal.SIGSTOP)
-                for pid in pids:
-                    os.kill(pid, signal.SIGKILL)
+                kill_at_once(pids)
             else:
                 program.signal(signal.SIGINT)
             program.finish()

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.helpers import Program, marked, mpi_python, run_program, start_command, start_program, wait_until
+from tests.helpers import (
+    Program,
+    kill_at_once,
+    marked,
+    mpi_python,
+    run_program,
+    start_command,
+    start_program,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(120)]
 
@@ -138,11 +146,7 @@ def test_the_next_job_removes_what_no_process_of_the_last_was_left_to_remove(mpi
     """All processes of a host are killed at once, as a batch system or a container does."""
     with start_program(JOB, "driver", mpi=mpi, env={"TMPDIR": str(tmp_path)}) as program:
         found = program.wait_for_line("files").split()[1:]
-        pids = marked(program.mark)
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # the first, so that none of them sees another's end
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):  # a short helper of the start has just ended
-                    os.kill(pid, number)
+        kill_at_once(marked(program.mark))
         wait_until(lambda: not marked(program.mark))
         program.finish()
     source = "import mpi_runtime as ray\nray.init(num_cpus=1)\nray.get(ray.remote(lambda: 1).remote())"
