@@ -111,20 +111,30 @@ def packages() -> list[str]:
 
 def is_for_types(node: ast.AST) -> bool:
     """Whether this is a block that only type checkers read."""
-    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    return isinstance(node, ast.If) and ast.dump(node.test) in _FOR_TYPES
 
 
-def imports(module: Module) -> Iterator[Import]:
+_FOR_TYPES = {ast.dump(ast.parse(text, mode="eval").body) for text in ("TYPE_CHECKING", "typing.TYPE_CHECKING")}
+
+
+@cache
+def imports(module: Module) -> tuple[Import, ...]:
     """What a module imports, at any depth; of `from package import module` the module."""
-    for_types = {id(node) for block in ast.walk(module.tree) if is_for_types(block) for node in ast.walk(block)}
-    for node in ast.walk(module.tree):
+    found = []
+    todo: list[tuple[ast.AST, bool]] = [(module.tree, False)]
+    while todo:
+        node, for_types = todo.pop()
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno, id(node) in for_types)
+            found += [Import(alias.name, node.lineno, for_types) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(module, node)
-            for name in {_module_of(base, alias.name) for alias in node.names}:
-                yield Import(name, node.lineno, id(node) in for_types)
+            found += [
+                Import(name, node.lineno, for_types) for name in {_module_of(base, alias.name) for alias in node.names}
+            ]
+        elif isinstance(node, ast.stmt | ast.Module | ast.excepthandler | ast.match_case):
+            inside = for_types or is_for_types(node)
+            todo += [(child, inside) for child in ast.iter_child_nodes(node)]
+    return tuple(found)
 
 
 def _absolute(module: Module, node: ast.ImportFrom) -> str:

@@ -8,8 +8,9 @@ import importlib
 import inspect
 import pkgutil
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -156,14 +157,22 @@ def undocumented(name: str, value: Any) -> Iterator[str]:
                 yield f"{name}.{node.target.id}"
 
 
-def definition(cls: type) -> ast.ClassDef:
-    """Where a class is written down. Python looks in the module that offers it, where it is not."""
+@cache
+def definitions() -> Mapping[str, Sequence[tuple[str, ast.ClassDef]]]:
+    """The classes of the package by name, each with its module."""
+    found = defaultdict(list)
     for name, module in modules().items():
         for node in ast.walk(module.tree):
-            if not isinstance(node, ast.ClassDef) or node.name != cls.__name__:
-                continue
-            if getattr(importlib.import_module(name), cls.__name__, None) is cls:
-                return node
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append((name, node))
+    return found
+
+
+def definition(cls: type) -> ast.ClassDef:
+    """Where a class is written down. Python looks in the module that offers it, where it is not."""
+    for name, node in definitions()[cls.__name__]:
+        if getattr(importlib.import_module(name), cls.__name__, None) is cls:
+            return node
     pytest.fail(f"{cls} is nowhere")
 
 

@@ -99,6 +99,7 @@ def test_what_others_import_of_the_package_exists() -> None:
     wrong = [
         f"{path}:{node.lineno}: {node.module}.{alias.name}"
         for path, text in python_files()
+        if f"from {PACKAGE}" in text
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE
         for alias in node.names

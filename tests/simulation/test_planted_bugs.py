@@ -51,6 +51,7 @@ FIRST = {
     "bundles_stay_on_the_lost_node": 14, "calls_are_sent_before_others_were_dropped": 4,
     "calls_are_started_on_a_host_without_memory": 13, "calls_are_taken_back_where_the_process_is": 11,
     "calls_beside_others_are_thought_not_to_have_run": 41, "calls_do_not_wait_again": 4,
+    "calls_follow_while_others_are_taken_back": 221,
     "calls_go_to_any_bundle": 18, "calls_overtake_one_that_is_not_started": 190,
     "calls_that_are_ready_start_in_any_order": 21, "calls_that_are_run_again_do_not_look_at_their_arguments": 4,
     "calls_that_may_run_once_are_run_again": 14, "contexts_take_no_memory": 48,
