@@ -124,7 +124,7 @@ class Batch:
             raise WrongError(f"{work.name} begins before {missing}")
         if now > job.drain_s - task.seconds + 1e-6:
             raise WrongError(f"{work.name} cannot end before its job does")
-        if ("began", work.number) not in [one[1] for one in self.system.files[job.segment].versions]:
+        if ("began", work.number) not in self.system.files[job.segment].versions:
             raise WrongError(f"{work.name} begins and this is not recorded")
         if now - self.recorded.get(work.name, now) > READ_LIMIT_S:
             raise WrongError(f"{work.name} is run again though its end was recorded at {self.recorded[work.name]:.1f}")
@@ -320,7 +320,7 @@ class Job(Process):
         if what == "link":
             with contextlib.suppress(OSError):
                 system.link(self, path, (self.token, 0))
-            return path in system.files and system.files[path].versions[0][1][0] == self.token
+            return path in system.files and system.files[path].versions[0][0] == self.token
         if what == "remove":
             system.files[path].is_removed = True
             return None

@@ -200,9 +200,7 @@ def can_end_without(job: Job, alive: list[Job]) -> bool:
 
 def judge_end(batch: Batch, rng: random.Random) -> None:
     """All is done, and the records say this in whatever order they are read."""
-    records = [
-        [one[1] for one in file.versions] for path, file in batch.system.files.items() if path.startswith("segment-")
-    ]
+    records = [file.versions for path, file in batch.system.files.items() if path.startswith("segment-")]
     rng.shuffle(records)
     history = History()
     for segment in records:

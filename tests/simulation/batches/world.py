@@ -11,6 +11,7 @@ import heapq
 import os
 import random
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -146,11 +147,17 @@ class World:
 
 @dataclass
 class File:
-    """The versions of a file, or the records that were added to it, each with its time."""
+    """The versions of a file, or the records that were added to it."""
 
     writer: Process
-    versions: list[tuple[float, Any]] = field(default_factory=list)
+    versions: list[Any] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    """When each of them was written."""
     is_removed: bool = False
+
+    def add(self, content: Any, now: float) -> None:
+        self.versions.append(content)
+        self.times.append(now)
 
 
 @dataclass
@@ -203,7 +210,7 @@ class FileSystem:
         file = self.files.setdefault(path, File(process))
         if file.is_removed and self.faults.names_s:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
-        file.versions.append((self.world.now, content))
+        file.add(content, self.world.now)
 
     def names(self, process: Process, prefix: str) -> list[str]:
         """A listing. A host keeps one for a while, and does not see what others have made since."""
@@ -226,7 +233,7 @@ class FileSystem:
                 self._absent[process.host, path] = self.world.now + self.world.rng.uniform(0, self.faults.names_s)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         late = 0.0 if file.writer.host == process.host else self._lateness(process, path, self.faults.sizes_s)
-        return [content for time_s, content in file.versions if time_s + late <= self.world.now]
+        return file.versions[: bisect_right(file.times, self.world.now - late)]
 
     def _lateness(self, process: Process, what: str, most_s: float) -> float:
         return random.Random(f"{process.name} {what} {self.world.now // 20}").uniform(0, most_s) if most_s else 0.0
@@ -236,7 +243,7 @@ class FileSystem:
         self.operation(process, path)
         is_answered = self.world.rng.random() >= self.faults.fails
         if path not in self.files:  # no name is free twice
-            self.files[path] = File(process, [(self.world.now, content)])
+            self.files[path] = File(process, [content], [self.world.now])
         if not is_answered:
             raise OSError(errno.EIO, "the answer is lost", path)
 
@@ -306,7 +313,7 @@ class SimulatedFiles(JobFiles):
         if own is not None and own.is_removed:  # with those whose names these are
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"taken-{slice}")
         self.system.link(self.process, f"taken-{slice}", mine)
-        holder: str = self.system.files[f"taken-{slice}"].versions[0][1]
+        holder: str = self.system.files[f"taken-{slice}"].versions[0]
         return holder
 
     def coordinator(self) -> tuple[int, str, int] | None:
@@ -324,11 +331,11 @@ class SimulatedFiles(JobFiles):
             return b""
         if length >= 0:
             return data[begin : begin + self.system.world.rng.randint(0, length)]
-        return b"".join(content for _, content in self.system.files[f"offers-{epoch}"].versions)
+        return b"".join(self.system.files[f"offers-{epoch}"].versions)
 
     def write_offers(self, at: int, data: bytes) -> None:
         file = self.system.files.get(f"offers-{self.epoch}")
-        length = sum(len(content) for _, content in file.versions) if file is not None else 0
+        length = sum(map(len, file.versions)) if file is not None else 0
         assert at == length, "two jobs write to one file"
         self.system.add_to(self.process, f"offers-{self.epoch}", data)
 
