@@ -145,9 +145,26 @@ def _whole(summary: dict[str, Any], **facts: object) -> dict[str, Any]:
     return {"cluster": {"summary": summary, **facts}}
 
 
-def get_objects(id: str, address: str | None = None, timeout: float | None = None) -> Table[Entry]:
-    """List the value with this `object_id`; empty if it is unknown."""
-    return list_objects(address, [("object_id", "=", id)])
+@_listing
+def list_placement_groups(filters: Sequence[Filter], limit: int) -> Table[Entry]:
+    """List placement groups that have not been removed, with the ids and nodes of their bundles."""
+    found = state.list_placement_groups(filters, limit)
+    for one in found:
+        amounts = zip(one.bundles, one.nodes, strict=True)
+        one["bundles"] = [
+            {
+                "bundle_id": {"placement_group_id": one.placement_group_id, "bundle_index": index},
+                "unit_resources": resources,
+                "node_id": node,
+            }
+            for index, (resources, node) in enumerate(amounts)
+        ]
+    return found
+
+
+def get_objects(id: str, address: str | None = None, timeout: float | None = None) -> Table[Entry] | None:
+    """List the value with this `object_id`; None if it is unknown."""
+    return list_objects(address, [("object_id", "=", id)]) or None
 
 
 def get_placement_group(id: str, address: str | None = None, timeout: float | None = None) -> Entry | None:
@@ -171,7 +188,6 @@ def get_task(id: str) -> Entry | list[Entry] | None:
 list_actors = _listing(state.list_actors)
 list_nodes = _listing(state.list_nodes)
 list_objects = _listing(state.list_objects)
-list_placement_groups = _listing(state.list_placement_groups)
 list_tasks = _listing(state.list_tasks)
 list_workers = _listing(state.list_workers)
 get_actor = _finding(state.get_actor)

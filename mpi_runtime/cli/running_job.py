@@ -130,7 +130,7 @@ def _actor(one: ActorEntry, name: str) -> str:
     more = f", {plural(one.num_restarts, 'restart')}" if one.num_restarts else ""
     more += f", of driver {one.driver}" if one.driver else ""
     waiting = f"{plural(one.pending_calls, 'call')} waiting"
-    return f"  actor {name} ({one.class_name}): {one.state.lower()}, {waiting}{more}"
+    return f"  actor {name} ({one.short_class}): {one.state.lower()}, {waiting}{more}"
 
 
 def _used(what: str, total: dict[str, float], free: dict[str, float]) -> str:

@@ -284,7 +284,7 @@ def _actors(facts: Facts) -> RenderableType:
         used = facts.sizes.get((facts.host_of(one), one.pid or 0))
         memory = size(used) if used is not None else "\u2013"
         pid = str(one.pid or "\u2013")
-        cells: list[RenderableType] = [Text(name, "bold"), one.class_name, Text(one.state.lower(), style), pid]
+        cells: list[RenderableType] = [Text(name, "bold"), one.short_class, Text(one.state.lower(), style), pid]
         table.add_row(*cells, count(one.pending_calls), count(one.num_restarts), memory)
     hidden = facts.actors.count - 8
     return Group(table, Text(f"and {plural(hidden, 'more actor')}", "dim")) if hidden > 0 else table

@@ -18,7 +18,7 @@ from mpi_runtime.show.page import Block, Column, table
 
 CALLS_MAX = 20_000
 """The most rows in the table of calls: the last."""
-ENDINGS = ("done", "failed", "failed: its process died", "cancelled")
+ENDINGS = ("done", "failed", "failed: its process died", "cancelled", "ended its actor")
 KINDS = ("task", "actor", "method")
 LINES_MAX = 1000
 TIMELINE_S = 600.0
@@ -158,7 +158,7 @@ def actors(facts: Facts) -> list[Block]:
     for one in facts.actors.rows:
         title = one.title or ids[one.actor_id]
         where = facts.host_of(one)
-        row = [one.actor_id, title, one.class_name, _state_of(facts, one), where, one.pid, one.pending_calls]
+        row = [one.actor_id, title, one.short_class, _state_of(facts, one), where, one.pid, one.pending_calls]
         rows.append([*row, one.num_restarts, facts.sizes.get((where, one.pid or 0)), one.death_cause or ""])
     if not rows:
         return []

@@ -116,6 +116,12 @@ class Info(TypedDict):
     default_tags: dict[str, str]
 
 
+class HistogramInfo(Info):
+    """What a histogram was made of."""
+
+    boundaries: list[float]
+
+
 class Metric:
     """What the three kinds share: names, tags, values by tags."""
 
@@ -305,6 +311,11 @@ class Histogram(Metric):
 
     def _arguments(self) -> tuple[object, ...]:
         return self._name, self._description, tuple(self.boundaries), self._keys
+
+    @property
+    def info(self) -> HistogramInfo:
+        """Also the boundaries."""
+        return {**super().info, "boundaries": list(self.boundaries)}
 
     @property
     def values(self) -> dict[tuple[str, ...], Observed]:

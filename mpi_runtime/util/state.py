@@ -84,12 +84,14 @@ def list_tasks(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entr
 
 
 def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """List actors that are alive or have a handle. For the arguments see `list_tasks`.
+    """List actors that are alive or have a handle, then the last 1 000 others. For the arguments see `list_tasks`.
 
     Keys: `actor_id`, `class_name`, `state`, `name`, `repr_name`, `ray_namespace`, `node_id`, `pid`, `num_restarts`,
-    `death_cause`, `pending_calls`, `job_id`, `driver`. An actor that has died keeps its `pid` and `node_id`.
+    `death_cause`, `pending_calls`, `required_resources`, `placement_group_id`, `is_detached`, `job_id`, `driver`. An
+    actor that has died keeps its `name`, `pid` and `node_id`.
     """
-    return _list(Actors(), ActorEntry, filters, limit)
+    _check_limit(limit)
+    return _list(Actors(ended=ENDED_MAX if filters else limit), ActorEntry, filters, limit)
 
 
 def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
@@ -137,7 +139,7 @@ def get_task(id: str) -> Entry | None:
 
 def get_actor(id: str) -> Entry | None:
     """Find an actor by its `actor_id`, as `get_task` does; None if it is unknown."""
-    return _first(_entries(ask(Actors(_bytes(id))), ActorEntry))
+    return _first(_entries(ask(Actors(_bytes(id), ended=1)), ActorEntry))
 
 
 def get_node(id: str) -> Entry | None:

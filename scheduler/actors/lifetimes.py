@@ -17,9 +17,10 @@ from mpi_runtime.scheduler.actors.calls import fail_call, fail_pending, give_aga
 from mpi_runtime.scheduler.dispatch import backoff, deadline
 from mpi_runtime.scheduler.dispatch.dependencies import not_sent
 from mpi_runtime.scheduler.dispatch.queues import requeue, withdraw
-from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.log import descriptions, notes
 from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, Answer, StopExecutor
 from mpi_runtime.scheduler.protocol.events import ActorSpec, KillRequested, Left, NamedActorRequested, Titled, Value
+from mpi_runtime.scheduler.protocol.limits import ENDED_CAUSE_MAX
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import DEAD, ENDED, advance, first_line
@@ -144,7 +145,7 @@ def left(state: State, client: Client, event: Left, now: int) -> None:
     """End an actor that has called `exit_actor()`."""
     actor = state.actors.get(event.actor)
     if actor is not None:
-        end(state, actor, "ended itself with exit_actor() or sys.exit()", force=False)
+        end(state, actor, lifecycle.LEFT, force=False)
 
 
 def kill(state: State, client: Client, event: KillRequested, now: int) -> None:
@@ -192,6 +193,8 @@ def die(state: State, actor: Actor) -> None:
 def forget(state: State, actor: Actor) -> None:
     """Forget a dead actor without handles."""
     del state.actors[actor.id]
+    actor.cause = actor.cause[:ENDED_CAUSE_MAX]
+    state.logs.ended_actors.append(descriptions.actor_entry(actor))
     actor.creation.actor = None  # it refers to the actor: records in a circle would stay in memory
 
 
@@ -344,9 +347,8 @@ def answer_name(state: State, client: Client, event: NamedActorRequested) -> Non
 
 def free_name(state: State, actor: Actor) -> None:
     """Free the name of an actor that takes no more calls, and let it go."""
-    if actor.name is not None:
-        del state.names[actor.name]
-        actor.name = None
+    if actor.name is not None and actor.name in state.names and state.names[actor.name].actor == actor.id:
+        del state.names[actor.name]  # another actor may have it by now
     if actor.is_detached:
         actor.is_detached = False
         objects.release(state, actor.id)

@@ -24,7 +24,7 @@ ANSWERS: dict[type[q.Question[object]], Callable[[State, Any, int], Any]] = {
     q.Nodes: lambda state, asked, now: cluster.nodes(state, asked.id),
     q.NodeOfRank: lambda state, asked, now: cluster.node_of_rank(state, asked.rank),
     q.Tasks: lambda state, asked, now: listing.tasks(state, asked.id) + ended_calls.ended(state, asked),
-    q.Actors: lambda state, asked, now: listing.actors(state, asked.id),
+    q.Actors: lambda state, asked, now: listing.actors(state, asked.id, asked.ended),
     q.Drivers: lambda state, _, now: q.AllDrivers(state.totals.drivers, listing.drivers(state)),
     q.Objects: lambda state, asked, now: listing.objects(state, asked.id),
     q.Workers: lambda state, asked, now: listing.workers(state, asked.id),

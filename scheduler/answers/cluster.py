@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.answers import listing
 from mpi_runtime.scheduler.answers.why_waiting import why_group
+from mpi_runtime.scheduler.log.descriptions import required
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.entries import Amounts, Counts, GroupEntry, NodeEntry
 from mpi_runtime.scheduler.protocol.events import RefusedError
@@ -123,7 +124,7 @@ def _group_entry(state: State, group: Group) -> GroupEntry:
     return GroupEntry(
         placement_group_id=group.id.hex(),
         name=group.name[1] if group.name is not None else "",
-        bundles=[listing.required(request) for request in group.requests],
+        bundles=[required(request) for request in group.requests],
         nodes=[group.bundles[i].node.id if i in group.bundles else "" for i in range(len(group.requests))],
         strategy=group.strategy,
         state="CREATED" if group.is_placed else "RESCHEDULING" if group.bundles else "PENDING",

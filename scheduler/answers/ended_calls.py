@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import islice
 from operator import itemgetter
 
-from mpi_runtime.scheduler.answers.listing import required, titles
+from mpi_runtime.scheduler.answers.listing import titles
 from mpi_runtime.scheduler.log import history
+from mpi_runtime.scheduler.log.descriptions import required
 from mpi_runtime.scheduler.protocol.entries import TASK_TYPES, TaskEntry
 from mpi_runtime.scheduler.protocol.limits import ENDED_MAX
-from mpi_runtime.scheduler.protocol.past import DIED, RETURNED
+from mpi_runtime.scheduler.protocol.past import DIED, LEFT, RETURNED
 from mpi_runtime.scheduler.protocol.questions import Tasks
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.records.statistics import Failed, Run
@@ -78,7 +79,7 @@ def _failed(state: State, failed: Failed) -> TaskEntry:
 
 def _run(state: State, run: Run, failed: Failed | None) -> TaskEntry:
     spec, process = run.function.spec, run.process
-    has_failed = run.outcome != RETURNED or failed is not None
+    has_failed = run.outcome != LEFT and (run.outcome != RETURNED or failed is not None)
     code = (failed.code if failed is not None else "") or ("WorkerCrashedError" if run.outcome == DIED else "")
     name, code_name = titles(spec, process.name)
     start_us = history.start_us(run) + state.wall_us
@@ -96,7 +97,7 @@ def _run(state: State, run: Run, failed: Failed | None) -> TaskEntry:
         required_resources=required(spec.asks),
         parent_task_id=run.parent.hex() or None,
         error_type=TYPES.get(code, code) if has_failed else None,
-        error_message=failed.text if failed is not None else history.OUTCOMES[run.outcome] or None,
+        error_message=(failed.text if failed is not None else history.OUTCOMES[run.outcome]) if has_failed else None,
         creation_time_ms=(run.submitted_us + state.wall_us) // 1000,
         start_time_ms=start_us // 1000,
         end_time_ms=(start_us + run.duration_us) // 1000,

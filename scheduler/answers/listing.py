@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Literal, TypeVar
 
+from mpi_runtime.scheduler.log.descriptions import actor_entry, required
 from mpi_runtime.scheduler.protocol.amounts import Request
 from mpi_runtime.scheduler.protocol.entries import (
     TASK_TYPES,
@@ -21,7 +22,6 @@ from mpi_runtime.scheduler.protocol.entries import (
     WorkerEntry,
 )
 from mpi_runtime.scheduler.protocol.events import ActorSpec, MethodSpec, Spec
-from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.questions import LateCalls, LateFunction, RunningCall
 from mpi_runtime.scheduler.protocol.resources import Grant
 from mpi_runtime.scheduler.records import lifecycle
@@ -38,10 +38,6 @@ WAITS = {
     STAGING: "PENDING_ARGS_FETCH",
 }  # fmt: skip
 """Ray's words for the states of calls that do not run."""
-LIVES = {
-    lifecycle.CREATING: "PENDING_CREATION", lifecycle.ALIVE: "ALIVE", lifecycle.RESTARTING: "RESTARTING",
-    lifecycle.ENDING: "DEAD", lifecycle.DEAD: "DEAD",
-}  # fmt: skip
 
 
 def chosen(table: Mapping[K, T], key: K | Literal[b""]) -> Iterable[T]:
@@ -111,39 +107,18 @@ def _state(task: Task) -> str:
     return WAITS[task.state]
 
 
-def required(request: Request) -> Amounts:
-    """Amounts by name."""
-    named = {"CPU": request.cpu, "GPU": request.gpu, **dict(request.custom)}
-    needs = {name: units / UNIT for name, units in named.items() if units}
-    bytes_needed = {"memory": request.memory, "gpu_memory": request.gpu_memory}
-    return needs | {name: float(amount) for name, amount in bytes_needed.items() if amount}
-
-
 def _held(grant: Grant) -> Amounts:
     gpu = sum(units for _, units, _ in grant.gpus)
     gpu_memory = sum(memory for _, _, memory in grant.gpus)
     return required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
 
 
-def actors(state: State, id: bytes) -> list[ActorEntry]:
-    """Every actor that lives or has handles, or the one with this id."""
-    return [
-        ActorEntry(
-            actor_id=actor.id.hex(),
-            class_name=actor.creation.function.spec.name,
-            state=LIVES[actor.state],
-            name=actor.name[1] if actor.name is not None else "",
-            repr_name=actor.title,
-            ray_namespace=actor.name[0] if actor.name is not None else "",
-            node_id=actor.process.node.id if actor.process is not None else None,
-            pid=(actor.process.pid or None) if actor.process is not None else None,
-            num_restarts=actor.restarts,
-            death_cause=actor.cause or None,
-            pending_calls=sum(line.waiting() for line in actor.callers.values()),
-            driver=actor.driver,
-        )
-        for actor in chosen(state.actors, id)
-    ]
+def actors(state: State, id: bytes, ended: int = 0) -> list[ActorEntry]:
+    """Every actor that lives or has handles, then the last others, as many as wanted; or the one with this id."""
+    found = [actor_entry(actor) for actor in chosen(state.actors, id)]
+    wanted = id.hex()
+    others = (one for one in reversed(state.logs.ended_actors) if not id or one.actor_id == wanted)
+    return found + list(islice(others, max(ended, 0)))
 
 
 def objects(state: State, id: bytes) -> list[ObjectEntry]:

@@ -16,12 +16,13 @@ from mpi_runtime.scheduler.log import value_moves
 from mpi_runtime.scheduler.protocol import past
 from mpi_runtime.scheduler.protocol.entries import TASK_TYPES
 from mpi_runtime.scheduler.protocol.limits import UNIT
-from mpi_runtime.scheduler.protocol.past import DIED
+from mpi_runtime.scheduler.protocol.past import DIED, LEFT
+from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.records import Executor, Task
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.records.statistics import Run
 
-OUTCOMES = ("", "raised", "its process died", "cancelled")
+OUTCOMES = ("", "raised", "its process died", "cancelled", "")
 
 
 def record(state: State, executor: Executor, task: Task, start_us: int, duration_us: int, outcome: int) -> None:
@@ -46,7 +47,10 @@ def record(state: State, executor: Executor, task: Task, start_us: int, duration
 def record_death(state: State, executor: Executor, task: Task, now: int) -> None:
     """Record a call that ended with its process. It began after the last message of the process, and its submission."""
     start_us = max(executor.progress_us, task.submitted_us)
-    record(state, executor, task, start_us, now - start_us, DIED)
+    actor = executor.actor
+    # With several calls at a time it may have been another one.
+    has_left = actor is not None and actor.cause == lifecycle.LEFT and not actor.spec.concurrency
+    record(state, executor, task, start_us, now - start_us, LEFT if has_left else DIED)
 
 
 def history(state: State) -> past.Past:
@@ -65,7 +69,7 @@ def part(state: State, first: int, most: int) -> past.PastRuns:
 def start_us(run: Run) -> int:
     """When it began, by the head's clock. The first node is the head's."""
     node = run.process.node
-    return run.start_us + (node.clock_ahead_us if node.number and run.outcome != DIED else 0)
+    return run.start_us + (node.clock_ahead_us if node.number and run.outcome not in (DIED, LEFT) else 0)
 
 
 def _entry(run: Run) -> past.PastRun:

@@ -122,10 +122,11 @@ class TaskEntry(Struct, kw_only=True, omit_defaults=True):
 
 
 class ActorEntry(Struct):
-    """An actor that lives or has handles. `state` is a word of Ray's."""
+    """An actor that lives or has handles, or had. `state` is a word of Ray's."""
 
     actor_id: str
     class_name: str
+    """With what surrounds it: `main.<locals>.Counter`."""
     state: str
     name: str
     repr_name: str
@@ -137,11 +138,19 @@ class ActorEntry(Struct):
     pending_calls: int
     driver: int = 0
     """As of calls."""
+    is_detached: bool = False
+    required_resources: Amounts = {}
+    placement_group_id: str | None = None
 
     @property
     def title(self) -> str:
         """The name that it has been given, or has given itself; empty: neither."""
         return self.name or self.repr_name
+
+    @property
+    def short_class(self) -> str:
+        """The name of its class alone."""
+        return self.class_name.rpartition(".")[2]
 
 
 class DriverEntry(Struct, kw_only=True):

@@ -233,7 +233,8 @@ class Spec(Struct, array_like=True, tag=1, gc=False):
     imports: list[str] = []
     """Modules that its executors should find loaded. They are not part of `id`."""
     code_name: str = ""
-    """The name of its function or method, if `name` is another."""
+    """The name of its function or method, if `name` is another. For an actor: the name of its class with what surrounds
+    it, if that is another."""
 
     @property
     def ranks(self) -> int:

@@ -127,6 +127,12 @@ HISTORY_CALLS_MAX: Final = 100_000
 ENDED_MAX: Final = 10_000
 """The most ended calls of a list, and failed ones whose error is remembered, as in Ray; about 3 MB in the head."""
 
+ENDED_ACTORS_MAX: Final = 1_000
+"""The most actors of a list that have ended and have no handle left; about 1 MB in the head."""
+
+ENDED_CAUSE_MAX: Final = 1_000
+"""The most characters that are kept of why such an actor died."""
+
 MOVES_MAX: Final = 20_000
 """Copies, spills and levels of arenas that are remembered for `timeline()`: about 8 MB in the head."""
 

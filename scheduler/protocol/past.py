@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-RETURNED, RAISED, DIED, CANCELLED = range(4)
-"""The outcomes of an attempt. DIED: with its process. CANCELLED: it was interrupted, or had not run."""
+RETURNED, RAISED, DIED, CANCELLED, LEFT = range(5)
+"""The outcomes of an attempt. DIED: with its process. CANCELLED: it was interrupted, or had not run. LEFT: it has ended
+its actor, as it wanted."""
 
 
 def titled(actor: str, name: str) -> str:

@@ -114,9 +114,11 @@ class Drivers(Question[AllDrivers]):
 
 
 class Actors(Question[list[ActorEntry]]):
-    """The actors, or the one with this id."""
+    """The actors, then the last ones that have ended and have no handle left; or the one with this id."""
 
     id: bytes = b""
+    ended: int = 0
+    """The most of those that have ended."""
 
 
 class Objects(Question[list[ObjectEntry]]):

@@ -98,6 +98,8 @@ CREATE = _actor("queued to be created", dict.fromkeys((RESTARTING, CREATING), CR
 """Its process is gone."""
 END = _actor("asked to end", dict.fromkeys(LIVING, ENDING))
 """The last handle is gone, or it was killed."""
+LEFT = "ended itself with exit_actor() or sys.exit()"
+"""Why an actor died that a call of it has ended."""
 DIE = _actor("ended", dict.fromkeys((*LIVING, ENDING), DEAD))
 """It will not run again."""
 

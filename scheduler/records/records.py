@@ -577,7 +577,7 @@ class Actor(Struct, eq=False, gc=False):
     kept: list[bytes] = []
     """Objects that its creation needs. They are held while it may be restarted."""
     name: tuple[str, str] | None = None
-    """Its namespace and name, while it has one."""
+    """Its namespace and name, also when it has died and the name is free."""
     is_detached: bool = False
     """Whether it lives on without handles."""
     error: Value | None = None

@@ -152,7 +152,7 @@ def check_names(state: State) -> None:
         assert actor.name == key, f"the name {key} is that of an actor which has another"
         assert actor.state in lifecycle.LIVING, f"the name {key} is that of an actor which has ended"
     for actor in state.actors.values():
-        if actor.name is not None:
+        if actor.name is not None and actor.state in lifecycle.LIVING:
             known = state.names.get(actor.name)
             assert known is not None and known.actor == actor.id, f"actor {actor.id.hex()} has a name of another"
 

@@ -250,7 +250,8 @@ class ActorClass(Registered, Generic[T, Init]):
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         code, uses_loop = self._code.pickled(), is_async(self._class)
-        return specs.actor_spec(self._name, code, self._options, where, uses_loop, environment, self._digest_of_code())
+        digest, full_name = self._digest_of_code(), self._class.__qualname__
+        return specs.actor_spec(self._name, code, self._options, where, uses_loop, environment, digest, full_name)
 
     def _digest_of_code(self) -> bytes:
         """The hash of the class for the journal; empty: the states of its instances are not saved."""

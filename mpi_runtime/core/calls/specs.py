@@ -201,10 +201,12 @@ def actor_spec(
     is_async: bool = False,
     environment: dict[str, str] | None = None,
     code: bytes = b"",
+    full_name: str = "",
 ) -> Spec:
     """The spec of an actor's creation. Without `num_cpus` it needs a host with a CPU, and holds none.
 
     `environment` is made of its `runtime_env`. `code` is the hash of the class, if its states are to be saved.
+    `full_name` is that of the class with what surrounds it.
     """
     kind = ActorSpec(
         concurrency=_concurrency(options, is_async),
@@ -216,6 +218,7 @@ def actor_spec(
         spec.kind = msgspec.structs.replace(spec.kind, held_cpu=spec.asks.cpu)
     if code:
         spec.code = _with_environment(code, None, environment)
+    spec.code_name = full_name if full_name != name else ""
     return _finished(spec, name)
 
 

@@ -309,8 +309,8 @@ class Executor:
         spec = self.client.feed.specs.get(call.spec) if call is not None else None
         if spec is None:
             return None
-        code = self._code_of(spec)
-        return f"{getattr(code, '__module__', '')}.{getattr(code, '__qualname__', spec.name)}"
+        name = f"{spec.name}.__init__" if isinstance(spec.kind, ActorSpec) else spec.code_name or spec.name
+        return f"{getattr(self._code_of(spec), '__module__', '')}.{name}"
 
     def _become_actor(
         self,

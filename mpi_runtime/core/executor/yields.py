@@ -6,8 +6,8 @@ With back-pressure an executor waits until enough items have been consumed befor
 from __future__ import annotations
 
 import inspect
-from collections.abc import Generator, Iterator
-from typing import Any
+from collections.abc import Awaitable, Generator, Iterator
+from typing import Any, TypeGuard
 
 from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.generators import DynamicObjectRefGenerator
@@ -61,7 +61,7 @@ class Yields:
 
     def all_of(self, spec: Spec, call: Call, result: object) -> object:
         """Return the result of user code. Send the items of a generator, or put them and return references."""
-        if inspect.isawaitable(result) or hasattr(result, "__aiter__"):
+        if _is_to_come(result) or hasattr(result, "__aiter__"):
             return result  # not here: see `all_of_async`
         if spec.num_returns >= 0:
             return self._first(spec, call, result) if inspect.isgenerator(result) and spec.num_returns else result
@@ -142,7 +142,7 @@ class Yields:
 
     async def all_of_async(self, spec: Spec, call: Call, result: object) -> object:
         """Do as `all_of` for coroutines and asynchronous generators."""
-        if inspect.isawaitable(result):
+        if _is_to_come(result):
             result = await result
         if spec.num_returns >= 0 or result is None:
             return result
@@ -187,3 +187,8 @@ class Yields:
             raise KeyboardInterrupt
         value = self._written(spec, item)
         self._client.outbox.post(Yielded(call.id, index, self._client.scopes.next_ids(1), value))
+
+
+def _is_to_come(result: object) -> TypeGuard[Awaitable[object]]:
+    """Whether the result of user code is to be awaited. A reference is a result: whoever gets it decides."""
+    return inspect.isawaitable(result) and not isinstance(result, ObjectRef)

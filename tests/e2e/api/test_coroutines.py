@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime import cancel, get, kill, remote
+from mpi_runtime import ObjectRef, cancel, get, kill, remote
 from mpi_runtime.errors import ActorDiedError, TaskCancelledError
 from tests.e2e.shared import is_open, until_cancels_have_come
 from tests.helpers import run_program
@@ -66,6 +66,31 @@ def test_coroutines_start_in_order_and_no_more_than_allowed() -> None:
     for number in range(5):
         one.work.remote(number)
     assert get(one.seen.remote()) == [(what, number) for number in range(5) for what in ("start", "end")]
+
+
+def test_a_method_that_returns_a_reference_does_not_wait_for_it() -> None:
+    signal = Signal.remote()
+
+    @remote
+    class Mixed:
+        async def coroutine(self, signal: Any) -> Any:
+            return signal.wait.remote()
+
+        def method(self, signal: Any) -> Any:
+            return signal.wait.remote()
+
+        def later(self) -> Any:
+            return self.soon()
+
+        async def soon(self) -> int:
+            return 3
+
+    mixed = Mixed.remote()
+    refs = get([mixed.method.remote(signal), mixed.coroutine.remote(signal)], timeout=30)
+    assert [type(ref) for ref in refs] == [ObjectRef, ObjectRef]
+    get(signal.wake.remote())
+    assert get(refs) == ["woken", "woken"]
+    assert get(mixed.later.remote()) == 3
 
 
 def test_coroutines_await_refs() -> None:

@@ -47,6 +47,22 @@ def test_the_first_gets_the_name() -> None:
         assert [(one.ray_namespace, one.name) for one in cluster.ask(Actors(first))] == [("", "a")]
 
 
+def test_a_dead_actor_keeps_its_name_which_is_free() -> None:
+    with Cluster().node(cpus=2) as cluster:
+        first, second = cluster.id(), cluster.id()
+        cluster.died(create(cluster, first))
+        create(cluster, second)
+        cluster.client_says(DRIVER, KillRequested(first, True))  # it is dead: the name stays with the other
+        cluster.forget()
+        assert look_up(cluster) == second
+        assert {one.actor_id: (one.name, one.state) for one in cluster.ask(Actors())} == {
+            first.hex(): ("a", "DEAD"),
+            second.hex(): ("a", "ALIVE"),
+        }
+        cluster.released(first)
+        assert look_up(cluster) == second
+
+
 def test_what_is_refused_is_not_created() -> None:
     with Cluster().node(cpus=2) as cluster:
         first, second = cluster.id(), cluster.id()

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.answers.answering import answer
+from mpi_runtime.scheduler.protocol.events import Left
+from mpi_runtime.scheduler.protocol.limits import ENDED_ACTORS_MAX
 from mpi_runtime.scheduler.protocol.questions import (
     Actors,
     Groups,
@@ -111,6 +113,62 @@ def test_the_process_of_an_actor() -> None:
         cluster.forget()
         (entry,) = cluster.ask(Actors())
         assert entry.pid == 4000 + executor
+
+
+def test_a_call_that_ends_its_actor_has_finished() -> None:
+    for concurrency in ({}, {"": 2}):
+        with Cluster().node() as cluster:
+            actor = cluster.actor(concurrency=concurrency)
+            executor = cluster.placed(actor)
+            cluster.done(executor, actor)
+            leaves = cluster.method(actor)
+            assert cluster.placed(leaves) == executor
+            cluster.client_says(executor, Left(actor))
+            cluster.died(executor, running=leaves, cause="exited with code 0")
+            (entry,) = cluster.ask(Tasks(leaves, ended=1))
+            known = (entry.state, entry.error_type, entry.error_message)
+            if concurrency:  # another call may have ended it
+                assert known[:2] == ("FAILED", "ACTOR_DIED")
+            else:
+                assert known == ("FINISHED", None, None)
+            assert cluster.told(leaves).code == "ActorDiedError"
+            cluster.forget()
+
+
+def test_actors_that_have_ended_come_last() -> None:
+    with Cluster().node() as cluster:
+        actors = [cluster.actor(held_cpu=0) for _ in range(3)]
+        for actor in actors:
+            cluster.done(cluster.placed(actor), actor)
+        for actor in actors[:2]:
+            executor = cluster.state.actors[actor].executor
+            assert executor is not None
+            cluster.released(actor)
+            cluster.died(executor.id, cause="exited with code 0")
+        cluster.forget()
+        states = [(one.actor_id, one.state) for one in cluster.ask(Actors(ended=5))]
+        assert states == [(actors[2].hex(), "ALIVE"), (actors[1].hex(), "DEAD"), (actors[0].hex(), "DEAD")]
+        assert [one.actor_id for one in cluster.ask(Actors(actors[0], ended=1))] == [actors[0].hex()]
+        assert [one.actor_id for one in cluster.ask(Actors())] == [actors[2].hex()]
+        assert cluster.ask(Actors(actors[0])) == []
+
+
+def test_the_last_actors_that_have_ended_are_kept() -> None:
+    with Cluster().node() as cluster:
+        for number in range(ENDED_ACTORS_MAX + 2):
+            actor = cluster.actor(held_cpu=0)
+            executor = cluster.placed(actor)
+            cluster.done(executor, actor)
+            cluster.released(actor)
+            cluster.died(executor, cause="exited with code 0")
+            cluster.forget()
+            if not number:
+                first = actor
+        assert len(cluster.ask(Actors(ended=3))) == 3
+        found = cluster.ask(Actors(ended=2 * ENDED_ACTORS_MAX))
+        assert len(found) == ENDED_ACTORS_MAX
+        assert first.hex() not in {one.actor_id for one in found}
+        assert not cluster.state.actors
 
 
 def test_a_job_at_a_glance() -> None:

@@ -27,7 +27,7 @@ KEYS = {
     q.Tasks: "task_id name func_or_class_name type state attempt_number actor_id node_id worker_id worker_pid "
     "required_resources parent_task_id error_type error_message creation_time_ms start_time_ms end_time_ms",
     q.Actors: "actor_id class_name state name repr_name ray_namespace node_id pid num_restarts death_cause "
-    "pending_calls driver",
+    "pending_calls driver is_detached required_resources placement_group_id",
     q.Objects: "object_id state object_size node_ids is_spilled reference_count",
     q.Workers: "worker_id pid state rank node_id actor_id task_id gpu_ids assigned_resources",
     q.Nodes: "NodeID Alive NodeName NodeManagerHostname NodeManagerAddress Resources Available Labels ranks cpus "
