@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.protocol.entries import ActorEntry, DriverEntry
 from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry
 from mpi_runtime.show.command_line import add_job
 from mpi_runtime.show.estimates import Estimate
-from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
+from mpi_runtime.show.facts import Facts, driver_state, failures_first, how_often, on_terminal, time_left, waits
 from mpi_runtime.show.live_picture import live_picture
 from mpi_runtime.show.numbers import bar, clock, count, plural, seconds, short_ids, size, three
 from mpi_runtime.show.terminal import visible
@@ -72,7 +72,7 @@ def in_lines(facts: Facts) -> list[str]:
             for one in glance.nodes[:ROWS]
         ]
         lines += _hidden(glance.nodes_in_all - len(glance.nodes[:ROWS]), "node")
-    lines += [_driver(one) for one in glance.drivers[:ROWS]]
+    lines += [_driver(one, facts.now_s) for one in glance.drivers[:ROWS]]
     lines += _hidden(glance.drivers_in_all - len(glance.drivers[:ROWS]), "driver")
     functions = sorted(glance.functions, key=lambda one: not (one.running or one.waiting or one.failed))
     lines += [_function(one, facts.estimates.get(one.name)) for one in functions[:ROWS]]
@@ -115,7 +115,7 @@ def _function(one: FunctionEntry, end: Estimate | None) -> str:
     return f"  [{share}] {one.name}: {', '.join(words)}{mean}{ends}"
 
 
-def _driver(one: DriverEntry) -> str:
+def _driver(one: DriverEntry, now_s: float) -> str:
     words = [
         (one.running_calls, plural(one.running_calls, "call") + (" runs" if one.running_calls == 1 else " run")),
         (one.open_calls - one.running_calls, f"{count(one.open_calls - one.running_calls)} waiting"),
@@ -123,7 +123,7 @@ def _driver(one: DriverEntry) -> str:
         (one.detached_actors, plural(one.detached_actors, "detached actor")),
     ]
     has = ", ".join(text for number, text in words if number > 0) or "nothing runs"
-    return f"  driver {one.driver} {visible(one.program)} (pid {one.pid}), {one.state.lower()}: {has}"
+    return f"  driver {one.driver} {visible(one.program)} (pid {one.pid}), {driver_state(one, now_s)}: {has}"
 
 
 def _actor(one: ActorEntry, name: str) -> str:

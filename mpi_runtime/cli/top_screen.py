@@ -19,7 +19,7 @@ from rich.text import Text
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.scheduler.protocol.window_questions import FunctionEntry
 from mpi_runtime.show.charts import colours
-from mpi_runtime.show.facts import Facts, failures_first, how_often, on_terminal, time_left, waits
+from mpi_runtime.show.facts import Facts, driver_state, failures_first, how_often, on_terminal, time_left, waits
 from mpi_runtime.show.job import PILLS
 from mpi_runtime.show.live_picture import LivePicture
 from mpi_runtime.show.measures import CURVES
@@ -123,6 +123,8 @@ class Screen:
         lower.append([_numbers(facts, console.width)])
         if facts.actors.rows:
             lower.append([_actors(facts)])
+        if facts.glance.drivers:
+            lower.append([_drivers(facts)])
         if len(facts.measured) > 1:
             lower.append([_nodes(facts)])
         least = min(FUNCTIONS_MIN, len(facts.glance.functions)) + 1
@@ -288,6 +290,20 @@ def _actors(facts: Facts) -> RenderableType:
         table.add_row(*cells, count(one.pending_calls), count(one.num_restarts), memory)
     hidden = facts.actors.count - 8
     return Group(table, Text(f"and {plural(hidden, 'more actor')}", "dim")) if hidden > 0 else table
+
+
+def _drivers(facts: Facts) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("driver", "program", "state", "pid"):
+        table.add_column(name, no_wrap=True)
+    for name in ("waiting", "running", "actors"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in facts.glance.drivers[:8]:
+        state = Text(driver_state(one, facts.now_s), "yellow" if one.away_ms else "")
+        counts = (one.open_calls - one.running_calls, one.running_calls, one.actors + one.detached_actors)
+        table.add_row(str(one.driver), Text(one.program, "bold"), state, str(one.pid), *map(count, counts))
+    hidden = facts.glance.drivers_in_all - len(facts.glance.drivers[:8])
+    return Group(table, Text(f"and {plural(hidden, 'more driver')}", "dim")) if hidden > 0 else table
 
 
 def _errors(facts: Facts, details: bool) -> list[RenderableType]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mpi_runtime.scheduler.protocol.entries import ActorEntry
+from mpi_runtime.scheduler.protocol.entries import ActorEntry, DriverEntry
 from mpi_runtime.scheduler.protocol.past import Run
 from mpi_runtime.scheduler.protocol.series import Row
 from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry, JobState, Listed, Piece, StoreState
@@ -136,6 +136,12 @@ def how_often(error: ErrorEntry) -> str:
     """Return how often calls had an error, and when the last one, in words for a terminal."""
     again = f", {count(error.retried)} ran again" if error.retried else ""
     return f"{count(error.failed)} failed{again}, last at {clock(error.last_us / 1e6)}"
+
+
+def driver_state(driver: DriverEntry, now_s: float) -> str:
+    """Return the state of a driver in words, and for how long it is away."""
+    for_s = max(0.0, now_s - driver.away_ms / 1e3)
+    return driver.state.lower() + (f" for {seconds(for_s)}" if driver.away_ms else "")
 
 
 def time_left(facts: Facts) -> str:

@@ -13,7 +13,7 @@ from mpi_runtime.scheduler.protocol.window_questions import ErrorEntry, Piece
 from mpi_runtime.show import charts
 from mpi_runtime.show.charts import DONE, FAILED, RUNNING, Ran, use
 from mpi_runtime.show.facts import Facts
-from mpi_runtime.show.numbers import clock_on, count, moment, plural, short_ids, size
+from mpi_runtime.show.numbers import clock, clock_on, count, moment, plural, short_ids, size
 from mpi_runtime.show.page import Block, Column, table
 
 CALLS_MAX = 20_000
@@ -141,7 +141,7 @@ def drivers(facts: Facts) -> list[Block]:
             str(one.driver),
             one.state,
             one.pid,
-            moment(one.joined_ms / 1e3),
+            moment(one.joined_ms / 1e3) + (f", away since {clock(one.away_ms / 1e3)}" if one.away_ms else ""),
         ]
         rows.append([*row, one.open_calls, one.running_calls, one.actors + one.detached_actors, one.groups])
     if not rows:

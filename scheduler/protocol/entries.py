@@ -164,6 +164,8 @@ class DriverEntry(Struct, kw_only=True):
     """"CONNECTED"; "AWAY": its line is broken; "LEFT": what belongs to it ends, or something detached of it is left."""
     joined_ms: int
     """When it connected, since 1970."""
+    away_ms: int = 0
+    """When its line broke, since 1970; 0: its state is not "AWAY"."""
     open_calls: int
     running_calls: int
     actors: int

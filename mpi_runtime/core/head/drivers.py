@@ -130,8 +130,8 @@ class NearDriver:
         self.printer = printer
         self.held_back: deque[object] = deque()
         """Messages that are not encoded yet."""
-        self.is_away = False
-        """Whether it is on another host, and the line to it is broken."""
+        self.away_ms = 0
+        """When the line to it broke, since 1970; 0: it is on this host, or its line is not broken."""
         self.is_refused = False
         """Whether a frame of it could not be read. All later ones are dropped."""
         self.left_s = 0.0
@@ -245,7 +245,7 @@ class Drivers:
     def _on_local(self, driver: NearDriver, frame: bytes) -> None:
         for message in codec.through_door.decode(frame):
             if isinstance(message, Away):
-                driver.is_away = message.is_away
+                driver.away_ms = int(time.time() * 1000) if message.is_away else 0
             elif self._custodian.on_driver(driver.channel, message, driver.number):
                 self._leave(driver)
 
@@ -254,7 +254,8 @@ class Drivers:
         rows = answer.drivers if isinstance(answer, JobState) else answer.rows if isinstance(answer, Listed) else ()
         for one in rows:
             if isinstance(one, DriverEntry) and one.state == "CONNECTED" and one.driver in self._drivers:
-                one.state = "AWAY" if self._drivers[one.driver].is_away else one.state
+                one.away_ms = self._drivers[one.driver].away_ms
+                one.state = "AWAY" if one.away_ms else one.state
 
     def _leave(self, driver: NearDriver) -> None:
         """End what belongs to a driver. Its arrays stay valid as long as its connection is open."""
