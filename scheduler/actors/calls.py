@@ -62,7 +62,9 @@ def ready(state: State, task: Task) -> None:
 
 def fail_call(state: State, actor: Actor, task: Task) -> None:
     """Give a call the cause of its actor's death as its result."""
-    if actor.error is not None:
+    if call_ends.has_lost_owner(task):
+        call_ends.cancelled(state, task)  # whichever of the two ends first
+    elif actor.error is not None:
         found = state.objects.get(actor.id)
         failure = objects.pass_on(found) if found is not None else None
         call_ends.conclude(state, task, [actor.error], lifecycle.FAIL, failure)

@@ -58,11 +58,16 @@ def is_of_node(fault: Faulted | None) -> bool:
 
 def cancelled(state: State, task: Task) -> None:
     """End a call that was cancelled, or whose driver has left."""
-    driver = task.function.driver
-    if driver is not None and driver.has_left and task.driver:
+    if has_lost_owner(task):
         fail(state, task, "OwnerDiedError", LEFT.format(task.function.spec.name), CANCEL)
         return
     fail(state, task, "TaskCancelledError", CANCELLED_TEXT.format(task.function.spec.name), CANCEL)
+
+
+def has_lost_owner(task: Task) -> bool:
+    """Whether the driver to which a call belongs has left."""
+    driver = task.function.driver
+    return driver is not None and driver.has_left and bool(task.driver)
 
 
 def overdue(state: State, task: Task) -> None:

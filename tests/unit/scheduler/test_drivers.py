@@ -168,6 +168,30 @@ def test_what_others_hold_stays_and_what_was_to_come_is_an_error() -> None:
         assert cluster.is_clean()
 
 
+def test_calls_of_its_own_actors_end_as_its_other_calls_do() -> None:
+    """Whichever is seen first: that the actor is killed, or that the calls have no owner."""
+    with Cluster().node(cpus=2) as cluster:
+        driver, other = cluster.driver(), cluster.driver()
+        actor = cluster.actor(client=driver)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.told(actor, to=driver)
+        running, waiting = [cluster.method(actor, client=driver) for _ in range(2)]
+        assert {cluster.placed(call) for call in (running, waiting)} == {executor}
+        cluster.held(other, running, waiting)
+        cluster.subscribed(other, running, waiting)
+        cluster.leave(driver)
+        cluster.one(StopExecutor)
+        cluster.died(executor, running)
+        cluster.later(1_000)
+        for call in (running, waiting):
+            error = cluster.told(call, to=other)
+            assert isinstance(error, ReadyFailed)
+            assert error.code == "OwnerDiedError"
+        cluster.released(running, waiting, client=other)
+        assert gone(cluster, driver)
+
+
 def test_actors_are_killed_whoever_has_handles() -> None:
     with Cluster().node(cpus=4) as cluster:
         driver, other = cluster.driver(), cluster.driver()
