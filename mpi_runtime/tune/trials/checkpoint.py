@@ -49,6 +49,9 @@ class Checkpoint:
         """The directory; empty for one in memory."""
         self._data = data
 
+    _saved_at: int | None = None
+    """The number of steps after which a `Trainable` has saved it by hand."""
+
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """The files of a directory. `report` copies them, so the directory may be a temporary one.
@@ -165,9 +168,12 @@ class Saved:
     ref: mpi_runtime.ObjectRef[Content] | None = None
     """The dictionary in the object store; None: only on disk."""
 
-    def is_of(self, trial_id: str) -> bool:
-        """Whether it is on disk among those of this trial. Others are of the trial from which it continues."""
-        return os.path.dirname(self.path) in ("", trial_id)  # without a directory: of a training
+    def is_of(self, folder: str) -> bool:
+        """Whether it is on disk among those of the trial with this folder, or in memory.
+
+        Others are of the trial from which it continues.
+        """
+        return os.path.dirname(self.path) in ("", folder)  # without a directory: of a training
 
     def opened(self, experiment: str) -> Checkpoint:
         """The checkpoint, from memory if possible. ObjectLostError: it was in memory only, and is lost."""

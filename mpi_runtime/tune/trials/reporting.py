@@ -8,12 +8,14 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from numbers import Complex, Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import mpi_runtime
 from mpi_runtime.core import published
+from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.trial import Config, Report, text
 from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
 from mpi_runtime.tune.trials.json_values import DEPTH, fits, written
@@ -109,18 +111,49 @@ class Storage(str):
         """The same path."""
         return str(self)
 
+    @property
+    def experiment_dir_name(self) -> str:
+        """The name of the experiment."""
+        return os.path.basename(self)
+
+    @property
+    def storage_fs_path(self) -> str:
+        """The parent directory of experiments."""
+        return os.path.dirname(self)
+
+    @property
+    def storage_filesystem(self) -> Any:
+        """The file system of these paths as an object of pyarrow: the local one."""
+        return load("a file system", "pyarrow.fs", "pyarrow").LocalFileSystem()
+
+    def make_default_checkpoint_dir_name(self) -> str:
+        """A name for a checkpoint: the time."""
+        return datetime.now().strftime("checkpoint_%Y-%m-%d_%H-%M-%S.%f")
+
     def build_checkpoint_path_from_name(self, checkpoint_dir_name: str) -> str:
         """The path of a checkpoint of this trial with this name."""
         return os.path.join(self._trial, checkpoint_dir_name)
+
+    def persist_current_checkpoint(self, checkpoint: Checkpoint, checkpoint_dir_name: str) -> Checkpoint:
+        """Copy the files of a checkpoint there, all or nothing. `report` of a training copies them by this method.
+
+        Raises:
+            FileNotFoundError: its directory does not exist.
+        """
+        check_checkpoint(checkpoint)
+        place = self.build_checkpoint_path_from_name(checkpoint_dir_name)
+        keep(checkpoint, str(self), os.path.relpath(place, self))
+        return Checkpoint(place)
 
 
 @published("mpi_runtime.tune")
 class Context:
     """Names and directories of the running trial. Ray calls it `TuneContext`, and `TrainContext` in a training."""
 
-    def __init__(self, start: TrialStart, ranks: Ranks = ALONE) -> None:
+    def __init__(self, start: TrialStart, ranks: Ranks = ALONE, storage: Storage | None = None) -> None:
         self._start = start
         self._ranks = ranks
+        self._storage = Storage(start) if storage is None else storage
 
     def get_trial_id(self) -> str:
         """The id of the trial: five characters of its experiment, and its number, such as `b6eb5_00003`."""
@@ -141,7 +174,7 @@ class Context:
 
     def get_storage(self) -> Storage:
         """The directory of the experiment, as text with the names that it has in Ray."""
-        return Storage(self._start)
+        return self._storage
 
     def get_trial_resources(self) -> PlacementGroupFactory:
         """The resources of the trial: `required_resources` has the amounts by name."""
@@ -177,6 +210,7 @@ class TrialRun:
     def __init__(self, start: TrialStart, persist_s: float, ranks: Ranks = ALONE) -> None:
         self.start = start
         self.ranks = ranks
+        self.storage = Storage(start)
         self.persist_s = persist_s
         """The least time between two checkpoints in memory that are written to disk."""
         self._kept_s = time.monotonic()
@@ -316,7 +350,7 @@ def get_context() -> Context:
         RuntimeError: this is not a trial.
     """
     run = trial_run()
-    return Context(run.start, run.ranks)
+    return Context(run.start, run.ranks, run.storage)
 
 
 def plain(metrics: Mapping[str, object]) -> tuple[Report, str]:
