@@ -314,7 +314,8 @@ class Driver:
         run = self._runs.pop(trial_id)
         run.paused_at = paused_at
         self._ending[run.stream.completed()] = run
-        if not run.asks or self.study.is_passive:  # it waits for no decision
+        ends_itself = self.study.trials[trial_id].reported.get("done")  # and may save a checkpoint meanwhile
+        if not ends_itself and (not run.asks or self.study.is_passive):  # it waits for no decision
             run.stream.close()
         run.drop()
 

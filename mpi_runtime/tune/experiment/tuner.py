@@ -283,10 +283,12 @@ class Tuner:
         config, checkpoints = self._tune, self._run.checkpoint_config
         self._kept = self._kept or KeptCheckpoints(checkpoints, self._home, is_training=self._is_training)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
-        saves = checkpoints.checkpoint_at_end
+        saves, cls = checkpoints.checkpoint_at_end, self._prepared.as_class
+        can_save = cls is not None and cls.save_checkpoint is not Trainable.save_checkpoint
         if saves is None:
-            cls = self._prepared.as_class
-            saves = cls is not None and cls.save_checkpoint is not Trainable.save_checkpoint
+            saves = can_save
+        elif can_save and not saves and not study.scheduler.judges_last:
+            frequency = frequency or 1  # a scheduler written for Ray may pause at any report
         # What memory loses is lost for good: of those that a score ranks, also the best of hours ago.
         persist_s = checkpoints.persist_s if checkpoints.checkpoint_score_attribute is None else 0.0
         in_directory = AS_RAY in sys.modules and environment().get(IN_DIRECTORY, "1") != "0"

@@ -78,7 +78,7 @@ from mpi_runtime.tune.trial import (
 )
 
 NAME_MAX = 200
-"""The most characters of a name of a directory that the program gives. File systems have 255 bytes."""
+"""The most bytes of a name of a directory that the program gives. File systems have 255."""
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
 
@@ -519,7 +519,7 @@ class Study:
         name = str(self._folder_of(trial))
         if "/" in name or name.strip(".") == "":
             raise ValueError(f"trial_dirname_creator returned {name!r} for trial {trial.trial_id}: it must be a name")
-        name = re.sub(r'[()<>:"\\|?*\0]', "_", name)[:NAME_MAX]
+        name = re.sub(r'[()<>:"\\|?*\0]', "_", name).encode()[:NAME_MAX].decode(errors="ignore")
         found = name if name not in self._folders else f"{name}_{trial.trial_id}"
         self._folders.add(found)
         return found

@@ -172,12 +172,37 @@ class Three(tune.Trainable):
         self.count = checkpoint["count"]
 
 
+@pytest.mark.parametrize("at_end", [None, False])
 @pytest.mark.parametrize("most", [1, 2])
-def test_a_class_that_pauses_is_saved(most: int, tmp_path: Path) -> None:
+def test_a_class_that_pauses_is_saved(most: int, at_end: bool | None, tmp_path: Path) -> None:
     space = {"x": tune.grid_search([1, 2])}
-    results = fitted(Three, tmp_path, space, scheduler=Pausing(), max_concurrent_trials=most)
+    run = quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=at_end))
+    results = fitted(Three, tmp_path, space, run, scheduler=Pausing(), max_concurrent_trials=most)
     assert [(one.metrics["count"], one.metrics["training_iteration"]) for one in results] == [(3, 3)] * 2
     assert len(tune.Tuner.restore(tmp_path / "e", Three).get_results()) == 2  # its journal can be replayed
+
+
+class Slow(Three):
+    """Takes a while to save."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        time.sleep(0.3)
+        return super().save_checkpoint(checkpoint_dir)
+
+
+def test_a_class_that_is_done_has_time_to_save(tmp_path: Path) -> None:
+    results = fitted(Slow, tmp_path, num_samples=3)
+    assert [one.checkpoint is not None and one.checkpoint.to_dict() for one in results] == [{"count": 3}] * 3
+
+
+@pytest.mark.parametrize("name", ["", ".", "a/b", "é" * 200])
+def test_odd_names_of_directories(name: str, tmp_path: Path) -> None:
+    if len(name) == 200:
+        [result] = fitted(returns, tmp_path, {"a": 1}, trial_dirname_creator=lambda trial: name)
+        assert Path(result.path).name == "é" * 100
+        return
+    with pytest.raises(ValueError, match="trial_dirname_creator returned"):
+        fitted(returns, tmp_path, {"a": 1}, trial_dirname_creator=lambda trial: name)
 
 
 def test_a_function_may_be_wrapped_in_a_class(tmp_path: Path) -> None:
