@@ -254,7 +254,6 @@ def run(
         resources_per_trial: as in `with_resources`.
         resume: True or "AUTO": continue the experiment of this name. Without one a new experiment starts.
             "AUTO+ERRORED": failed trials too, from their last checkpoints; "AUTO+RESTART_ERRORED": from scratch.
-        raise_on_failed_trial: whether a trial that has failed is an error at the end.
         local_dir: an older name of `storage_path`.
         restore: must be None: trials start from `get_checkpoint()`.
 

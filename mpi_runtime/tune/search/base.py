@@ -24,8 +24,6 @@ class Searcher:
     FINISHED = "FINISHED"
     """Returned by `suggest` when there are no more configurations."""
 
-    max_concurrent = 0
-    """The most trials that run at a time; 0: no limit of the searcher."""
     takes_grids = False
     """Whether it accepts spaces with grids."""
 

@@ -73,7 +73,7 @@ class OptunaSearch(LearningSearcher):
 
     def on_trial_result(self, trial_id: str, result: Report) -> None:
         loss = self.loss_of(result)
-        if loss is not None and trial_id in self._ot_trials:  # its end is told once
+        if loss is not None and trial_id in self._ot_trials:  # not after its end
             self._ot_trials[trial_id].report(loss, int(result["training_iteration"]))
 
     def tell(self, trial_id: str, loss: float | None) -> None:

@@ -117,28 +117,14 @@ class Study:
         self.scheduler = _scheduler_of(tune)
         self.stopper = as_stopper(copy.deepcopy(run.stop))  # it counts, and a resume replays this experiment
         self.failure = run.failure_config
-        own = self.searcher.max_concurrent
-        if own and tune.max_concurrent_trials not in (None, own):
-            raise ValueError(
-                f"max_concurrent_trials={tune.max_concurrent_trials}, and {type(self.searcher).__name__} has "
-                f"max_concurrent={own}: choose one"
-            )
-        self.slots = min(one for one in (slots, tune.max_concurrent_trials, own or None) if one is not None)
+        self.slots = _slots(slots, tune, self.searcher)
         """The number of trials that may run at a time."""
         budget = tune.time_budget_s
         budget_s = budget.total_seconds() if isinstance(budget, datetime.timedelta) else budget
         self.time_limit_s = min(math.inf if budget_s is None else budget_s, time_limit(self.stopper))
         """The seconds after which it ends; infinity: no limit."""
         self._agree_on_goal(tune)
-        if has_grid(self.space) and not self.searcher.takes_grids:
-            name = type(self.searcher).__name__
-            raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
-        if (tune.num_samples < 1 and tune.num_samples != -1) or tune.num_samples % 1:
-            raise ValueError(
-                f"num_samples={tune.num_samples}: it must be a whole number, at least 1, or -1 for no limit"
-            )
-        if self.slots < 1:
-            raise ValueError(f"max_concurrent={self.slots} would never start a trial")
+        self._check(tune)
         self.scheduler.begin(self.seed)
         self.searcher.set_search_properties(
             self.metric, self.mode, self.space, seed=self.seed, num_samples=tune.num_samples
@@ -169,6 +155,18 @@ class Study:
         """Trials whose status changed since the driver last cleared this."""
         self.configs: dict[str, Config] = {}
         """The configurations of trials that are new or have a new one, since then."""
+
+    def _check(self, tune: TuneConfig) -> None:
+        """Refuse grids that the searcher cannot have, and numbers without a meaning."""
+        if has_grid(self.space) and not self.searcher.takes_grids:
+            name = type(self.searcher).__name__
+            raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
+        if (tune.num_samples < 1 and tune.num_samples != -1) or tune.num_samples % 1:
+            raise ValueError(
+                f"num_samples={tune.num_samples}: it must be a whole number, at least 1, or -1 for no limit"
+            )
+        if self.slots < 1:
+            raise ValueError(f"max_concurrent={self.slots} would never start a trial")
 
     def _agree_on_goal(self, tune: TuneConfig) -> None:
         """Find metric and mode: of the experiment, its scheduler, or its searcher."""
@@ -523,6 +521,17 @@ class Study:
         found = name if name not in self._folders else f"{name}_{trial.trial_id}"
         self._folders.add(found)
         return found
+
+
+def _slots(slots: int, tune: TuneConfig, searcher: Searcher) -> int:
+    """The number of trials that may run at a time, by the settings and the searcher."""
+    own: int = getattr(searcher, "max_concurrent", 0)
+    if own and tune.max_concurrent_trials not in (None, own):
+        raise ValueError(
+            f"max_concurrent_trials={tune.max_concurrent_trials}, and {type(searcher).__name__} has "
+            f"max_concurrent={own}: choose one"
+        )
+    return min(one for one in (slots, tune.max_concurrent_trials, own or None) if one is not None)
 
 
 def _scheduler_of(tune: TuneConfig) -> TrialScheduler:

@@ -186,6 +186,20 @@ class Saved:
         return Checkpoint(os.path.join(experiment, self.path))
 
 
+def check_checkpoint(checkpoint: object) -> None:
+    """Refuse what cannot be saved."""
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(
+            f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
+            "or Checkpoint.from_dict(values)"
+        )
+    if not checkpoint.is_in_memory and not os.path.isdir(checkpoint.path):
+        raise FileNotFoundError(
+            f"the checkpoint's directory {checkpoint.path} does not exist: report() copies it, so it must stay until "
+            "report() returns, and must be a path, not an address"
+        )
+
+
 def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:
     """Write a checkpoint below the directory of its experiment, all or nothing: beside, synced, then renamed."""
     import shutil

@@ -8,17 +8,16 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
 from numbers import Complex, Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import mpi_runtime
 from mpi_runtime.core import published
-from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.trial import Config, Report, text
-from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
+from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, check_checkpoint, keep
 from mpi_runtime.tune.trials.json_values import DEPTH, fits, written
+from mpi_runtime.tune.trials.storage import Storage
 from mpi_runtime.tune.unsupported import advised
 from mpi_runtime.util import get_node_ip_address
 from mpi_runtime.util.streams import emit
@@ -95,57 +94,6 @@ class Ranks(NamedTuple):
 ALONE = Ranks()
 
 
-class Storage(str):
-    """The directory of an experiment."""
-
-    def __new__(cls, start: TrialStart) -> Storage:
-        """The directory of the experiment of a trial."""
-        made = super().__new__(cls, start.experiment)
-        made._trial = start.directory
-        return made
-
-    _trial: str
-
-    @property
-    def experiment_fs_path(self) -> str:
-        """The same path."""
-        return str(self)
-
-    @property
-    def experiment_dir_name(self) -> str:
-        """The name of the experiment."""
-        return os.path.basename(self)
-
-    @property
-    def storage_fs_path(self) -> str:
-        """The parent directory of experiments."""
-        return os.path.dirname(self)
-
-    @property
-    def storage_filesystem(self) -> Any:
-        """The file system of these paths as an object of pyarrow: the local one."""
-        return load("a file system", "pyarrow.fs", "pyarrow").LocalFileSystem()
-
-    def make_default_checkpoint_dir_name(self) -> str:
-        """A name for a checkpoint: the time."""
-        return datetime.now().strftime("checkpoint_%Y-%m-%d_%H-%M-%S.%f")
-
-    def build_checkpoint_path_from_name(self, checkpoint_dir_name: str) -> str:
-        """The path of a checkpoint of this trial with this name."""
-        return os.path.join(self._trial, checkpoint_dir_name)
-
-    def persist_current_checkpoint(self, checkpoint: Checkpoint, checkpoint_dir_name: str) -> Checkpoint:
-        """Copy the files of a checkpoint there, all or nothing. `report` of a training copies them by this method.
-
-        Raises:
-            FileNotFoundError: its directory does not exist.
-        """
-        check_checkpoint(checkpoint)
-        place = self.build_checkpoint_path_from_name(checkpoint_dir_name)
-        keep(checkpoint, str(self), os.path.relpath(place, self))
-        return Checkpoint(place)
-
-
 @published("mpi_runtime.tune")
 class Context:
     """Names and directories of the running trial. Ray calls it `TuneContext`, and `TrainContext` in a training."""
@@ -153,7 +101,7 @@ class Context:
     def __init__(self, start: TrialStart, ranks: Ranks = ALONE, storage: Storage | None = None) -> None:
         self._start = start
         self._ranks = ranks
-        self._storage = Storage(start) if storage is None else storage
+        self._storage = Storage(start.experiment, start.directory) if storage is None else storage
 
     def get_trial_id(self) -> str:
         """The id of the trial: five characters of its experiment, and its number, such as `b6eb5_00003`."""
@@ -210,7 +158,7 @@ class TrialRun:
     def __init__(self, start: TrialStart, persist_s: float, ranks: Ranks = ALONE) -> None:
         self.start = start
         self.ranks = ranks
-        self.storage = Storage(start)
+        self.storage = Storage(start.experiment, start.directory)
         self.persist_s = persist_s
         """The least time between two checkpoints in memory that are written to disk."""
         self._kept_s = time.monotonic()
@@ -275,20 +223,6 @@ def of_process(hostname: str, pid: int, address: str) -> Report:
     now = int(time.time())
     date = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now))
     return {"timestamp": now, "date": date, "hostname": hostname, "node_ip": address, "pid": pid}
-
-
-def check_checkpoint(checkpoint: object) -> None:
-    """Refuse what cannot be saved."""
-    if not isinstance(checkpoint, Checkpoint):
-        raise TypeError(
-            f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
-            "or Checkpoint.from_dict(values)"
-        )
-    if not checkpoint.is_in_memory and not os.path.isdir(checkpoint.path):
-        raise FileNotFoundError(
-            f"the checkpoint's directory {checkpoint.path} does not exist: report() copies it, so it must stay until "
-            "report() returns, and must be a path, not an address"
-        )
 
 
 _run: TrialRun | None = None

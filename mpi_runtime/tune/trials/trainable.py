@@ -256,7 +256,7 @@ def wrap_function(train_func: Callable[..., object], name: str | None = None) ->
     """A class that stands for a function, as Ray makes them: for `run` and `Tuner`, not for use by hand.
 
     Raises:
-        ValueError: it is no function of a config.
+        NotTrainableError: it is not a function of a config.
     """
     known = prepared(train_func)
     if known.as_class is not None:
