@@ -66,7 +66,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.train.constants": ("mpi_runtime.as_ray.train_constants",),
     "ray.train.v2._internal": (),
     "ray.train.v2._internal.constants": ("mpi_runtime.as_ray.train_constants",),
-    "ray.train.collective": ("mpi_runtime.train.collective",),
+    **dict.fromkeys(("ray.train.collective", "ray.train.collective.collectives"), ("mpi_runtime.train.collective",)),
     **dict.fromkeys(
         (
             *("ray.train.torch", "ray.train.torch.config", "ray.train.torch.torch_trainer"),
@@ -95,7 +95,10 @@ MODULES: dict[str, tuple[str, ...]] = {
             *(f"ray.tune.logger.{name}" for name in ("csv", "json", "logger", "tensorboardx")),
             *(f"ray.tune.stopper.{name}" for name in ("experiment_plateau", "function_stopper", "maximum_iteration")),
             *(f"ray.tune.stopper.{name}" for name in ("stopper", "timeout", "trial_plateau")),
-            *(f"ray.tune.trainable.{name}" for name in ("trainable", "trainable_fn_utils", "util")),
+            *(
+                f"ray.tune.trainable.{name}"
+                for name in ("function_trainable", "trainable", "trainable_fn_utils", "util")
+            ),
         ),
         ("mpi_runtime.tune",),
     ),
@@ -179,6 +182,10 @@ RENAMED: dict[str, str] = {
         ("ray.train.get_preemption_info", "ray.train.v2.api.train_fn_utils.get_preemption_info"),
         "mpi_runtime.as_ray.renamed.get_preemption_info",
     ),
+    **{
+        f"ray.tune.trainable.{name}": "mpi_runtime.tune.trials.trainable.wrap_function"
+        for name in ("wrap_function", "function_trainable.wrap_function")
+    },
     "ray.train.constants.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
     "ray.train.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
     **{

@@ -62,6 +62,34 @@ def date_str() -> str:
     return datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
 
 
+def unflatten_list_dict(dt: Mapping[str, Any], delimiter: str = "/") -> Any:
+    """The inverse of `flatten_dict`; names that are numbers make lists."""
+    found: dict[str, Any] = {}
+    for key, value in dt.items():
+        *path, last = key.split(delimiter)
+        inner = found
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return _with_lists(found)
+
+
+def _with_lists(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    inner = {key: _with_lists(one) for key, one in value.items()}
+    is_list = bool(inner) and all(key.isdigit() for key in inner)
+    return [inner[key] for key in sorted(inner, key=int)] if is_list else inner
+
+
+def diagnose_serialization(trainable: Any) -> Any:
+    """True if a trainable can be serialised; else the objects in it that cannot."""
+    from mpi_runtime.util import inspect_serializability
+
+    is_serializable, failures = inspect_serializability(trainable)
+    return is_serializable or failures
+
+
 def wait_for_gpu(gpu_id: object = None, target_util: float = 0.01, retry: int = 20, **more: object) -> bool:
     """True: a GPU is free before the next trial gets it."""
     return True

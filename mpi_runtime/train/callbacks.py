@@ -97,7 +97,7 @@ def callbacks_of(context: TrainRunContext) -> list[Callback]:
 
 def saved_path(directory: str, trial: Trial) -> str:
     """The path of the checkpoint that came with the last report of a training; empty: it had none, or is in memory."""
-    saved = trial.checkpoint
+    saved = trial.point
     is_new = saved is not None and trial.checkpoint_at.iteration == trial.iteration
     return os.path.join(directory, saved.path) if is_new and saved.path else ""
 

@@ -94,7 +94,7 @@ class Validating(Callback):
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: Report, **info: object
     ) -> None:
         """The workers have reported."""
-        beside, saved = trial.beside, trial.checkpoint
+        beside, saved = trial.beside, trial.point
         if isinstance(beside, Beside) and beside.validation is not None and saved is not None:
             path = os.path.join(self._directory, saved.path)
             self._tasks.append(_Task(trial.trial_id, saved.number, path, self._config.of(beside.validation)))

@@ -38,7 +38,6 @@ from mpi_runtime.tune.extend import (
     TrialStart,
     check_checkpoint,
     enter_trial,
-    keep,
     merge,
     plain,
     seed,
@@ -317,7 +316,7 @@ class WorkerRun(TrialRun):
         if placed := saving.placed(self, checkpoint):
             return _PLACES + os.fsencode(placed)
         part = _part(path, self.ranks.rank)
-        keep(checkpoint, self.start.experiment, part)
+        self.storage.persist_current_checkpoint(checkpoint, os.path.basename(part))
         return _WRITES + os.fsencode(part)
 
     def _saved(self, checkpoint: Checkpoint | None, parts: list[bytes], number: int, path: str) -> Saved | None:

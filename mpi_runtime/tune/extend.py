@@ -13,10 +13,8 @@ _HOMES = {
     ".counting": "OF_EACH_REPORT",
     ".trial": "Config Report Trial",
     ".trials.bundles": "GangRequest most_members slots_for",
-    ".trials.checkpoint": "RETURN_VALUE Saved keep merge",
-    ".trials.reporting": (
-        "Ranks StopTrial TrialRun TrialStart check_checkpoint enter_trial plain trial_run trial_run_or_none"
-    ),
+    ".trials.checkpoint": "RETURN_VALUE Saved check_checkpoint keep merge",
+    ".trials.reporting": ("Ranks StopTrial TrialRun TrialStart enter_trial plain trial_run trial_run_or_none"),
     ".trials.runner": "seed",
     ".trials.trainable": "PREPARED Prepared",
 }
@@ -63,13 +61,12 @@ if TYPE_CHECKING:
     from mpi_runtime.tune.study.events import Judged
     from mpi_runtime.tune.trial import Config, Report, Trial
     from mpi_runtime.tune.trials.bundles import GangRequest, most_members, slots_for
-    from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, keep, merge
+    from mpi_runtime.tune.trials.checkpoint import RETURN_VALUE, Saved, check_checkpoint, keep, merge
     from mpi_runtime.tune.trials.reporting import (
         Ranks,
         StopTrial,
         TrialRun,
         TrialStart,
-        check_checkpoint,
         enter_trial,
         plain,
         trial_run,

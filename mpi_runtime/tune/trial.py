@@ -80,7 +80,8 @@ class Trial:
     best_result: Report = field(default_factory=dict)
     """The report with the best value of the metric; empty if there is no metric."""
     best_score: float = float("-inf")
-    checkpoint: Point = None
+    point: Point = None
+    """From where it continues: at its last checkpoint; None: at its beginning."""
     checkpoint_at: Progress = BEGIN
     """Its progress at its checkpoint, from which it continues."""
     iteration: int = 0
@@ -97,6 +98,8 @@ class Trial:
     error: object = None
     is_halted: bool = False
     """Whether the experiment has ended it, and not its own code."""
+    folder: str = ""
+    """The name of that directory below the directory of the experiment; empty: the same, in a training."""
     local_path: str = ""
     """The directory of its files."""
     name: str = ""
@@ -123,7 +126,13 @@ class Trial:
 
     def has_checkpoint(self) -> bool:
         """Whether it has reported a checkpoint."""
-        return self.checkpoint is not None
+        return self.point is not None
+
+    @property
+    def checkpoint(self) -> Any:
+        """Its last checkpoint; None: it has reported none."""
+        opened = getattr(self.point, "opened", None)
+        return self.point if opened is None else opened(self.local_path.removesuffix(f"/{self.folder}"))
 
     @property
     def progress(self) -> Progress:

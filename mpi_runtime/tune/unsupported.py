@@ -80,7 +80,6 @@ ADVICE = {
     "synch": _SYNCHRONOUS,
     "topology": "there are no TPUs here",
     "total_samples": _TABLE,
-    "trial_dirname_creator": "directories have the number of the trial; trial_name_creator names it in tables",
     "trials": "pass the directory of the experiment, or a ResultGrid",
     "utility_kwargs": _MODEL,
     "verbose": _MODEL,

@@ -190,7 +190,7 @@ def test_the_worst_and_the_best_are_rays() -> None:
     for scores, fraction, ended, worst, best in RAY["quantiles"]:
         scheduler = PopulationBasedTraining("t", quantile_fraction=fraction, hyperparam_mutations={"x": [1]})
         for number, score in enumerate(scores):
-            trial = Trial(f"{number:05d}", number, {}, checkpoint="there")
+            trial = Trial(f"{number:05d}", number, {}, point="there")
             scheduler.on_trial_add(trial)
             scheduler._scores[trial.trial_id] = score
             if number in ended:

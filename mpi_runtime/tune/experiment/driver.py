@@ -31,10 +31,10 @@ from mpi_runtime.tune.experiment.results import ERROR_FILE
 from mpi_runtime.tune.experiment.trial_calls import Run, TrialFunctions
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.callback import Callback, notify
-from mpi_runtime.tune.study.events import Continue, Event, Fail, Order, Start
+from mpi_runtime.tune.study.events import Continue, Event, Fail, Halt, Order, Start
 from mpi_runtime.tune.study.settings import TuneConfig
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Trial, TuneError
+from mpi_runtime.tune.trial import Progress, Trial, TuneError
 from mpi_runtime.tune.trials.bundles import GangRequest
 from mpi_runtime.tune.trials.checkpoint import Saved, keep
 from mpi_runtime.tune.trials.reporting import TrialStart, of_process
@@ -231,7 +231,9 @@ class Driver:
         study, log = self.study, self._log
         changed, study.changed = study.changed, {}
         configs, study.configs = study.configs, {}
-        log.add(now, event, {trial_id: trial.status for trial_id, trial in changed.items()}, configs)
+        named = {} if study.is_training else {one: study.trials[one].folder for one in configs}
+        folders = {trial_id: folder for trial_id, folder in named.items() if folder != trial_id}
+        log.add(now, event, {trial_id: trial.status for trial_id, trial in changed.items()}, configs, folders)
         self.remove(self._plan.kept.follow(event, study.trials, changed.values()))
         for order in orders:
             if isinstance(order, Start):
@@ -243,12 +245,12 @@ class Driver:
                 run.asks = False
                 run.stream.resume()
             else:
-                self._halt(order.trial_id)
+                self._halt(order.trial_id, order.paused_at if isinstance(order, Halt) else None)
         notify(self._plan.callbacks, self._count, study, event, changed.values())
         for trial in changed.values():
             if trial.is_finished():
                 self._finish(trial)
-            elif trial.status == Trial.PAUSED and trial.checkpoint is None:
+            elif trial.status == Trial.PAUSED and trial.point is None and not self._plan.settings.at_end:
                 self._warn_once(
                     "pause",
                     f"{type(study.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, "
@@ -287,7 +289,6 @@ class Driver:
             group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
         with contextlib.suppress(FileExistsError):
             os.mkdir(trial.local_path)
-        folder = "" if self.study.is_training else trial.trial_id
         if plan.tune.trial_name_creator is not None:
             trial.name = str(plan.tune.trial_name_creator(trial))
         start = TrialStart(
@@ -301,18 +302,20 @@ class Driver:
             os.fspath(plan.directory),
             request,
             plan.prepared.parameters,
-            folder,
+            trial.folder,
         )
         stream = self._functions.of(request, group).remote(start)
         is_from_memory = order.checkpoint is not None and not order.checkpoint.path
         self._runs[trial.trial_id] = Run(trial.trial_id, stream, group, is_from_memory=is_from_memory)
 
-    def _halt(self, trial_id: str) -> None:
+    def _halt(self, trial_id: str, paused_at: Progress | None = None) -> None:
         if self._held.pop(trial_id, None) is not None:
             return
         run = self._runs.pop(trial_id)
+        run.paused_at = paused_at
         self._ending[run.stream.completed()] = run
-        if not run.asks or self.study.is_passive:  # it waits for no decision
+        ends_itself = self.study.trials[trial_id].reported.get("done")  # and may save a checkpoint meanwhile
+        if not ends_itself and (not run.asks or self.study.is_passive):  # it waits for no decision
             run.stream.close()
         run.drop()
 
@@ -325,35 +328,38 @@ class Driver:
         with contextlib.suppress(Exception):
             mpi_runtime.get(ref)
         run = self._ending.pop(ref)
-        self._ended(run)
-        if (order := self._held.pop(run.trial_id, None)) is not None:
+        order = self._held.pop(run.trial_id, None)
+        if not self._ended(run) and order is not None:
             self._start(order)
 
-    def _ended(self, run: Run) -> None:
-        """Release the resources of a run that has ended."""
+    def _ended(self, run: Run) -> bool:
+        """Release the resources of a run that has ended, and return whether it has made a checkpoint at its end."""
         run.drop()
         if run.group is not None:
             remove_placement_group(run.group)
-        self._saved_at_end(run.trial_id)
+        return self._saved_at_end(run.trial_id, run.paused_at)
 
-    def _saved_at_end(self, trial_id: str) -> None:
-        """Note the checkpoint that a trial has made at its end, without a report."""
+    def _saved_at_end(self, trial_id: str, paused_at: Progress | None = None) -> bool:
+        """Note the checkpoint that a trial has made at its end, without a report. Returns whether there is one."""
         trial = self.study.trials[trial_id]
-        if self._plan.settings.at_end and trial.status == Trial.TERMINATED and not self._has_failed:
-            saved = self._plan.kept.found(trial_id)
-            if saved is not None and saved.path != getattr(trial.checkpoint, "path", ""):
-                self._happened(events.Moved(trial_id, saved, trial.progress))
+        is_over = trial.status == Trial.TERMINATED or (paused_at is not None and not trial.is_finished())
+        if not self._plan.settings.at_end or not is_over or self._has_failed:
+            return False
+        saved = self._plan.kept.found(trial)
+        if saved is None or saved.path == getattr(trial.point, "path", ""):
+            return False
+        self._happened(events.Moved(trial_id, saved, paused_at or trial.progress))
+        return True
 
     def _finish(self, trial: Trial) -> None:
         """A trial has ended for good: write its checkpoints in memory to disk for later jobs, the last one last."""
-        kept, last, at = self._plan.kept, trial.checkpoint, trial.checkpoint_at
+        kept, last, at = self._plan.kept, trial.point, trial.checkpoint_at
         own = kept.of(trial.trial_id)
         in_memory = [(one.saved, one.saved.number, one.at) for one in own if not one.saved.path]
         if isinstance(last, Saved) and not last.path and all(one.saved is not last for one in own):
             in_memory.append((last, kept.count(trial.trial_id), at))  # of another trial, from which it continued
         for saved, number, done in in_memory:
-            place = "" if self.study.is_training else trial.trial_id
-            relative = os.path.join(place, f"checkpoint_{number:06d}")
+            relative = os.path.join(trial.folder, f"checkpoint_{number:06d}")
             with contextlib.suppress(MpiRuntimeError):
                 keep(saved.opened(""), os.fspath(self._plan.directory), relative)
                 self._happened(events.Moved(trial.trial_id, Saved(number, relative), done))

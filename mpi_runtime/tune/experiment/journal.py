@@ -44,6 +44,8 @@ class Line(msgspec.Struct, array_like=True):
     """The new states of trials."""
     configs: Config
     """The configurations of new trials."""
+    folders: dict[str, str] = {}
+    """The folders of new trials, if they are not their ids."""
 
 
 class Header(msgspec.Struct):
@@ -167,10 +169,12 @@ class Journal:
             self._claim.release()
             raise
 
-    def add(self, now: float, event: Event, states: dict[str, str], configs: Config) -> None:
+    def add(
+        self, now: float, event: Event, states: dict[str, str], configs: Config, folders: dict[str, str] | None = None
+    ) -> None:
         """Write a line. It survives the end of this process at once, and that of the host after a second."""
         known = {trial_id: written(config) for trial_id, config in configs.items()}
-        data = encoder.encode(Line(self._number, now, event, states, known))
+        data = encoder.encode(Line(self._number, now, event, states, known, folders or {}))
         segments.write_all(self._file, segments.frame(Noted(LINE, self._number, data)))
         self._number += 1
 

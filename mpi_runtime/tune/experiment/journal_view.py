@@ -79,7 +79,7 @@ class Watched(list[WatchedTrial]):
         for line in journal.read(directory):
             self._now_s = line.now
             for trial_id, config in line.configs.items():
-                self._configured(trial_id, written(config), line.now)
+                self._configured(trial_id, written(config), line)
             event = line.event
             if isinstance(event, Reported):
                 self._reported(event, line.now)
@@ -95,7 +95,7 @@ class Watched(list[WatchedTrial]):
                 trial.is_halted = status == Trial.TERMINATED and not is_its_own
             if isinstance(event, Reported | Moved) and event.checkpoint is not None:
                 trial, saved = self.of(event.trial_id), event.checkpoint
-                if isinstance(event, Moved) and not saved.is_of(event.trial_id):
+                if isinstance(event, Moved) and not saved.is_of(trial.counted.folder):
                     continue  # it continues from that of another trial
                 last = len(trial.history) - 1
                 is_new = isinstance(event, Reported) or saved.number not in trial.kept
@@ -110,14 +110,16 @@ class Watched(list[WatchedTrial]):
             if isinstance(event, (Failed, Crashed)):
                 self.of(event.trial_id).error = RuntimeError(str(event.error))
 
-    def _configured(self, trial_id: str, config: Config, now_s: float) -> None:
+    def _configured(self, trial_id: str, config: Config, line: journal.Line) -> None:
         """A trial is new, or has a new configuration."""
         if number_of(trial_id) < len(self):
             trial = self.of(trial_id)
             trial.config = trial.counted.config = config
             return
-        path = os.fspath(self.directory if self.is_training else self.directory / trial_id)
-        self.append(WatchedTrial(trial_id, config, path, began_s=now_s))
+        folder = "" if self.is_training else line.folders.get(trial_id, trial_id)
+        trial = WatchedTrial(trial_id, config, os.fspath(self.directory / folder), began_s=line.now)
+        trial.counted.folder = folder
+        self.append(trial)
 
     def _reported(self, event: Reported, now_s: float) -> None:
         trial = self.of(event.trial_id)

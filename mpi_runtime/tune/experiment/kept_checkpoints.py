@@ -40,6 +40,8 @@ class KeptCheckpoints:
         self._directory = directory
         self._of: dict[str, list[Kept]] = {}
         self._counts: dict[str, int] = {}
+        self._ids: dict[str, str] = {}
+        """By folder: the trial that has it."""
         self._sources: dict[str, str] = {}
         """By trial: the path of another trial's checkpoint from which it continues, until it has one of its own."""
         self._has_warned = False
@@ -89,8 +91,8 @@ class KeptCheckpoints:
 
     def has(self, path: str) -> bool:
         """Whether a checkpoint with this path stays."""
-        trial_id = os.path.dirname(path)
-        of = [self._of.get(trial_id, [])] if trial_id else self._of.values()
+        folder = os.path.dirname(path)
+        of = [self._of.get(self._ids.get(folder, ""), [])] if folder else self._of.values()
         return any(one.saved.path == path for entries in of for one in entries)
 
     def _forget_memory(self) -> None:
@@ -113,18 +115,19 @@ class KeptCheckpoints:
 
     def _uses(self, trial: Trial) -> list[str]:
         """Note from which checkpoint a trial would continue: one of another trial must stay meanwhile."""
-        saved, before = trial.checkpoint, self._sources.pop(trial.trial_id, "")
-        if saved is not None and saved.path and not saved.is_of(trial.trial_id):
+        saved, before = trial.point, self._sources.pop(trial.trial_id, "")
+        if saved is not None and saved.path and not saved.is_of(trial.folder):
             self._sources[trial.trial_id] = saved.path
         released = before and before != self._sources.get(trial.trial_id)
-        return self._pruned(before.partition(os.sep)[0]) if released else []
+        return self._pruned(self._ids.get(before.partition(os.sep)[0], "")) if released else []
 
     def _note(self, trial: Trial, event: Reported | Moved) -> list[str]:
         """Note a checkpoint of a trial, or where a known one is now."""
         saved, entries, known = event.checkpoint, self._of.setdefault(trial.trial_id, []), None
+        self._ids[trial.folder] = trial.trial_id
         doomed = self._uses(trial)
         if isinstance(event, Moved):
-            if not saved.is_of(trial.trial_id):
+            if not saved.is_of(trial.folder):
                 return doomed  # it continues from that of another trial
             known = next((one for one in entries if one.saved.number == saved.number), None)
         self._counts[trial.trial_id] = max(self.count(trial.trial_id), saved.number + 1)
@@ -168,15 +171,15 @@ class KeptCheckpoints:
         self._of[trial_id] = [one for one in entries if one not in doomed]
         return [one.saved.path for one in doomed if one.saved.path]
 
-    def found(self, trial_id: str) -> Saved | None:
+    def found(self, trial: Trial) -> Saved | None:
         """The last checkpoint of a trial on disk, reported or not."""
-        folder = self._directory / trial_id
+        folder, trial_id = self._directory / trial.folder, trial.trial_id
         names = sorted(one.name for one in folder.glob("checkpoint_*")) if folder.is_dir() else []
         if not names:
             return None
         number = _number(names[-1])
         self._counts[trial_id] = max(self._counts.get(trial_id, 0), number + 1)
-        return Saved(number, os.path.join(trial_id, names[-1]))
+        return Saved(number, os.path.join(trial.folder, names[-1]))
 
     def _score(self, trial: Trial, saved: Saved) -> float:
         name, report = self._config.checkpoint_score_attribute, trial.last_result

@@ -181,6 +181,7 @@ class Experiment:
         storage_path: str | os.PathLike[str] | None = None,
         checkpoint_config: CheckpointConfig | None = None,
         trial_name_creator: Callable[[Trial], str] | None = None,
+        trial_dirname_creator: Callable[[Trial], str] | None = None,
         max_failures: int = 0,
         local_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -232,6 +233,7 @@ def run(
     verbose: int = 1,
     progress_reporter: object = None,
     trial_name_creator: Callable[[Trial], str] | None = None,
+    trial_dirname_creator: Callable[[Trial], str] | None = None,
     max_failures: int = 0,
     fail_fast: bool | str = False,
     restore: str | None = None,
@@ -252,7 +254,6 @@ def run(
         resources_per_trial: as in `with_resources`.
         resume: True or "AUTO": continue the experiment of this name. Without one a new experiment starts.
             "AUTO+ERRORED": failed trials too, from their last checkpoints; "AUTO+RESTART_ERRORED": from scratch.
-        raise_on_failed_trial: whether a trial that has failed is an error at the end.
         local_dir: an older name of `storage_path`.
         restore: must be None: trials start from `get_checkpoint()`.
 
@@ -277,7 +278,7 @@ def run(
     )  # fmt: skip
     tuning = TuneConfig(
         metric, mode, search_alg, scheduler, num_samples, max_concurrent_trials, time_budget_s, reuse_actors,
-        trial_name_creator, seed,
+        trial_name_creator, trial_dirname_creator, seed,
     )  # fmt: skip
     tuner = Tuner(trainable, param_space=config, tune_config=tuning, run_config=settings)
     grid = (_resumed(tuner, name, resume, trainable) if resume else tuner).fit()
@@ -319,10 +320,13 @@ def run_experiments(
     progress_reporter: object = None,
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[object] = (),
+    reuse_actors: bool | None = None,
+    concurrent: bool = True,
 ) -> list[Trial]:
     """Run experiments, one after another. The other arguments are as in `run`.
 
     Args:
+        concurrent: has no effect: the trials of an experiment run at the same time, and experiments do not.
         experiments: one or several of `Experiment`, or a dictionary of the arguments of each by name: `run`, and as
             needed those of `Experiment`.
 
@@ -345,5 +349,6 @@ def run_experiments(
             progress_reporter=progress_reporter,
             raise_on_failed_trial=raise_on_failed_trial,
             callbacks=callbacks,
+            reuse_actors=reuse_actors,
         ).trials
     return trials

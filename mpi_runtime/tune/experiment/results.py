@@ -84,7 +84,7 @@ class Result:
     best_checkpoints: list[tuple[Checkpoint, Config]] = field(default_factory=list)
     """The checkpoints that were kept, each with its report."""
     trial_id: str = ""
-    """Five characters of the experiment and its number, such as `b6eb5_00003`; the name of its directory."""
+    """Five characters of the experiment and its number, such as `b6eb5_00003`."""
     config: Config = field(default_factory=dict)
     """Its configuration; after population based training the last one."""
     best: Config = field(default_factory=dict)
@@ -134,7 +134,11 @@ class Result:
                 f"{place} is an experiment with the trials {known}: pass the directory of one of them, or see "
                 "Tuner.restore(path).get_results()"
             )
-        names = {name: one for one in seen for name in (one.trial_id, one.trial_id.rpartition("_")[2])}
+        names = {
+            name: one
+            for one in seen
+            for name in (one.trial_id, one.trial_id.rpartition("_")[2], os.path.basename(one.path))
+        }
         trial = seen[0] if is_whole else names.get(place.name)
         if trial is None:
             raise ValueError(f"{place.parent} has no trial {place.name!r}: it has {known or 'none'}")
@@ -275,7 +279,7 @@ class ResultGrid(Sequence[Result]):
 
     def _result(self, trial: Trial) -> Result:
         id, path = trial.trial_id, self._place(trial)
-        checkpoint = opened(self._directory, trial.checkpoint)
+        checkpoint = opened(self._directory, trial.point)
         error = self._error(trial) if trial.status == Trial.ERROR else None
         entries = [] if self._kept is None else self._kept.of(id)
         kept = [(one, entry.metrics) for entry in entries if (one := opened(self._directory, entry.saved)) is not None]
@@ -288,7 +292,7 @@ class ResultGrid(Sequence[Result]):
         )  # fmt: skip
 
     def _place(self, trial: Trial) -> Path:
-        return self._directory if self._study.is_training else self._directory / trial.trial_id
+        return self._directory / trial.folder
 
     def _error(self, trial: Trial) -> Exception:
         return error_of(self._place(trial), str(trial.error))
@@ -347,7 +351,8 @@ class ResultGrid(Sequence[Result]):
             report = result.metrics
             if filter_metric is not None:
                 report = best_report(result.history, filter_metric, filter_mode or self.mode or "max") or report
-            rows.append({**flat(report), **flat(result.config, "config/"), "logdir": result.path})
+            told = {name: value for name, value in report.items() if name != "experiment_tag"}
+            rows.append({**flat(told), **flat(result.config, "config/"), "logdir": result.path})
         return load("a data frame", "pandas").DataFrame(rows)
 
     def plot_history(self, metric: str | None = None, ax: Axes | None = None) -> Axes:

@@ -20,6 +20,7 @@ from mpi_runtime.tune.trials.json_values import written
 def replayed(study: Study, directory: Path) -> Iterator[journal.Line]:
     """Send a study the events of earlier runs, and yield the line of each after that."""
     for line in journal.read(directory):
+        study.known_folders = line.folders
         if line.number == 0 and isinstance(line.event, Sized):
             study.slots = line.event.slots
             study.begin(line.now)
@@ -30,6 +31,7 @@ def replayed(study: Study, directory: Path) -> Iterator[journal.Line]:
             for trial_id in line.states if study.is_training else failing:
                 _settle(study, line, trial_id)
             study.known = None
+        study.known_folders = None
         yield line
 
 
@@ -93,7 +95,7 @@ def resumed(study: Study, kept: KeptCheckpoints, slots: int, revived: Collection
     for trial in study.trials.values():
         if trial.is_finished() and trial.status not in revived:
             continue
-        saved, moved = trial.checkpoint, Moved(trial.trial_id, trial.checkpoint, trial.checkpoint_at)
+        saved, moved = trial.point, Moved(trial.trial_id, trial.point, trial.checkpoint_at)
         if trial.is_finished():
             starting.append(Revived(trial.trial_id))
         if trial.is_finished() and restart:

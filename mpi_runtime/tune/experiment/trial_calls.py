@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import mpi_runtime
+from mpi_runtime.tune.trial import Progress
 from mpi_runtime.tune.trials.bundles import GangRequest, PlacementGroupFactory, amounts
 from mpi_runtime.tune.trials.runner import RunSettings, runner_of
 from mpi_runtime.tune.trials.trainable import Prepared
@@ -32,6 +33,8 @@ class Run:
     """The placement group of its bundles."""
     asks: bool = False
     """It has reported, and waits for the decision."""
+    paused_at: Progress | None = None
+    """How far it was, if it continues later from the checkpoint of its end."""
     is_from_memory: bool = False
     """Its first checkpoint is not on disk."""
 

@@ -23,7 +23,7 @@ import mpi_runtime
 import mpi_runtime.tune.experiment.driver as study_driver
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
-from mpi_runtime.config import IN_DIRECTORY, NOT_DATED, NOT_STRICT, environment
+from mpi_runtime.config import IN_DIRECTORY, NO_FILES, NOT_DATED, NOT_STRICT, environment
 from mpi_runtime.core import published
 from mpi_runtime.errors import JournalError
 from mpi_runtime.extend import first_version
@@ -244,7 +244,7 @@ class Tuner:
 
     def _drive(self, study: Study, log: journal.Journal, passed: float, slots: int) -> None:
         run = self._run
-        callbacks = [*self._callbacks, *(LOGGERS[name]() for name in run.files)]
+        callbacks = [*self._callbacks, *self._loggers()]
         callbacks += shown_by(run.progress_reporter, run.verbose)
         if isinstance(run.stop, Mapping):
             callbacks.append(StopKeyWarning(run.stop))
@@ -272,14 +272,23 @@ class Tuner:
             for callback in callbacks:
                 callback.on_experiment_end(trials=study.created)
 
+    def _loggers(self) -> list[Callback]:
+        """The loggers of `RunConfig(files=...)`. Under Ray's name it has two, unless the program has its own."""
+        files = self._run.files
+        if not files and AS_RAY in sys.modules and environment().get(NO_FILES, "0") != "1" and not self._is_training:
+            files = ("csv", "json")
+        return [LOGGERS[name]() for name in files if not any(type(one) is LOGGERS[name] for one in self._callbacks)]
+
     def _plan(self, study: Study, callbacks: Sequence[Callback]) -> study_driver.Plan:
         config, checkpoints = self._tune, self._run.checkpoint_config
         self._kept = self._kept or KeptCheckpoints(checkpoints, self._home, is_training=self._is_training)
         frequency = checkpoints.checkpoint_frequency or int(study.scheduler.needs_checkpoints)
-        saves = checkpoints.checkpoint_at_end
+        saves, cls = checkpoints.checkpoint_at_end, self._prepared.as_class
+        can_save = cls is not None and cls.save_checkpoint is not Trainable.save_checkpoint
         if saves is None:
-            cls = self._prepared.as_class
-            saves = cls is not None and cls.save_checkpoint is not Trainable.save_checkpoint
+            saves = can_save
+        elif can_save and not saves and not study.scheduler.judges_last:
+            frequency = frequency or 1  # a scheduler written for Ray may pause at any report
         # What memory loses is lost for good: of those that a score ranks, also the best of hours ago.
         persist_s = checkpoints.persist_s if checkpoints.checkpoint_score_attribute is None else 0.0
         in_directory = AS_RAY in sys.modules and environment().get(IN_DIRECTORY, "1") != "0"
@@ -325,10 +334,11 @@ class Tuner:
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
         space, settings = copy.deepcopy(self._space), tune or _fresh(self._tune)
         place, is_strict = str(self._directory or ""), environment().get(NOT_STRICT, "0") == "0"
-        study = Study(space, settings, self._run, slots, place, self._prefix, self._is_training, is_strict)
-        study.trainable_name = self._prepared.name
-        study.is_function = self._prepared.as_class is None and not self._is_training
-        return study
+        is_function = self._prepared.as_class is None and not self._is_training
+        return Study(
+            space, settings, self._run, slots, place, self._prefix, self._is_training, is_strict, self._prepared.name,
+            is_function,
+        )  # fmt: skip
 
     def _slots(self) -> int:
         wanted = self._prepared.resources

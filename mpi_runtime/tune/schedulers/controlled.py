@@ -6,7 +6,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from mpi_runtime.tune.schedulers.base import CONTINUE, NOOP, PAUSE, STOP, FIFOScheduler, TrialScheduler, Verdicts
+from mpi_runtime.tune.schedulers.base import (
+    CONTINUE,
+    NOOP,
+    PAUSE,
+    STOP,
+    FIFOScheduler,
+    NamesOfRay,
+    TrialScheduler,
+    Verdicts,
+)
 from mpi_runtime.tune.trial import Trial, flat
 
 
@@ -36,6 +45,8 @@ class Controller:
         )
 
 
+EVENTS = ("on_trial_complete", "on_trial_error", "on_trial_remove", "choose_trial_to_run")
+"""What only schedulers written for Ray override."""
 PLAIN = (TrialScheduler, FIFOScheduler)
 """The classes of schedulers from which those written for Ray derive."""
 
@@ -44,13 +55,15 @@ def is_controlled(scheduler: type) -> bool:
     """Whether a class of schedulers takes a controller first, as in Ray, where ours take the trial."""
     method: Callable[..., object] | None = getattr(scheduler, "on_trial_result", None)
     names = [*inspect.signature(method).parameters][1:2] if method is not None else []
-    return names not in ([], ["trial"])
+    hears = any(getattr(scheduler, event, None) is not getattr(NamesOfRay, event) for event in EVENTS)
+    return names not in ([], ["trial"]) or (hears and method is TrialScheduler.on_trial_result)
 
 
 class Controlled(TrialScheduler):
     """Asks a scheduler written for Ray Tune. It must decide by what it gets, or a resumed experiment would differ."""
 
     needs_metric = False
+    judges_last = False
     prefers_new = True
 
     def __init__(self, own: Any, metric: str | None, mode: str | None) -> None:
@@ -88,6 +101,8 @@ class Controlled(TrialScheduler):
 
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """Ask for a decision about the trial that has reported."""
+        if type(self.own).on_trial_result is TrialScheduler.on_trial_result:  # it only hears of ends
+            return self._stops()
         word = self.own.on_trial_result(self._controller, trial, flat(trial.last_result)) or CONTINUE
         if word not in (CONTINUE, PAUSE, STOP, NOOP):
             raise ValueError(f"{type(self.own).__name__}.on_trial_result() returned {word!r}, which is not a decision")

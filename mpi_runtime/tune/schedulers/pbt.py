@@ -108,7 +108,7 @@ class PopulationBasedTraining(TrialScheduler):
         # After a failure a trial may be before its last comparison: no second one until then.
         if time < self._burn_in or time - self._compared_at[me] < self._interval:
             return {}
-        if trial.checkpoint is None:
+        if trial.point is None:
             raise ReportError(
                 f"Trial {me} has reported no checkpoint up to {self.time_attr}={time}, so no other trial can continue "
                 "from it. Population based training needs report(metrics, checkpoint=...) in each interval."
@@ -216,7 +216,7 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         place = self._next[trial.trial_id]
         if place == len(self._policy) or time < self._policy[place][0]:
             return {}
-        if trial.checkpoint is None or trial.checkpoint_at.iteration != trial.iteration:
+        if trial.point is None or trial.checkpoint_at.iteration != trial.iteration:
             raise ReportError(
                 f"The parameters of trial {trial.trial_id} change at report {time:g}, but that has no checkpoint to "
                 "continue from. Use report(metrics, checkpoint=...) as in the experiment that is replayed."

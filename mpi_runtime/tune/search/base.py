@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mpi_runtime.core import published
+from mpi_runtime.tune.space.samplers import generator_of
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
 from mpi_runtime.tune.trial import Config, Report, check_goal
 from mpi_runtime.tune.unsupported import advised
@@ -113,19 +114,24 @@ class BasicVariantGenerator(Searcher):
         self,
         points_to_evaluate: Sequence[Mapping[str, object]] = (),
         constant_grid_search: bool = False,
-        random_state: int | None = None,
+        random_state: object = None,
+        max_concurrent: int = 0,
     ) -> None:
         """Draw values at random.
 
         Args:
             points_to_evaluate: values of the first trials, which count as samples. Other values are drawn.
             constant_grid_search: whether all combinations of a sample have the same random values.
-            random_state: a seed; None: that of the experiment.
+            random_state: a seed, or a generator of numpy that gives one; None: that of the experiment.
+            max_concurrent: the most trials that run at a time; 0: as many as fit.
         """
         super().__init__()
         self._first = points_of(points_to_evaluate)
         self._is_constant = constant_grid_search
-        self._seed = random_state
+        self._seed = (
+            random_state if isinstance(random_state, int | None) else int(generator_of(random_state).integers(2**31))
+        )
+        self.max_concurrent = max_concurrent
         self._next = 0
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: int) -> bool:

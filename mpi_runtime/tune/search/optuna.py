@@ -73,13 +73,15 @@ class OptunaSearch(LearningSearcher):
 
     def on_trial_result(self, trial_id: str, result: Report) -> None:
         loss = self.loss_of(result)
-        if loss is not None:
+        if loss is not None and trial_id in self._ot_trials:  # not after its end
             self._ot_trials[trial_id].report(loss, int(result["training_iteration"]))
 
     def tell(self, trial_id: str, loss: float | None) -> None:
         import optuna
 
-        trial = self._ot_trials.pop(trial_id)
+        trial = self._ot_trials.pop(trial_id, None)
+        if trial is None:
+            return
         if loss is None:
             self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
         else:

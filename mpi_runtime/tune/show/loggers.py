@@ -6,6 +6,7 @@ files are rewritten from the journal, so they have every report once.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -15,6 +16,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import cloudpickle
 
 from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
@@ -48,6 +51,9 @@ class LoggerCallback(Callback):
 
     def on_trial_start(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         """Pass on the first start. The directory of the trial exists from then on."""
+        self._start(trial)
+
+    def _start(self, trial: Trial) -> None:
         begun = self.__dict__.setdefault("_begun", set())  # a subclass may override `setup`
         if trial.trial_id not in begun:
             begun.add(trial.trial_id)
@@ -57,6 +63,7 @@ class LoggerCallback(Callback):
     def on_trial_result(
         self, iteration: int, trials: Sequence[Trial], trial: Trial, result: Report, **info: object
     ) -> None:
+        self._start(trial)  # by hand it may be the first event
         self.log_trial_result(iteration, trial, result)
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
@@ -88,6 +95,9 @@ class _Lines(LoggerCallback):
         if time.monotonic() - self._flushed_s >= FLUSH_S:
             self.flush()
 
+    def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
+        self.flush()
+
     def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
         self.flush()
 
@@ -102,7 +112,7 @@ class _Lines(LoggerCallback):
 
 @published("mpi_runtime.tune")
 class JsonLoggerCallback(_Lines):
-    """`result.json`: a report in each line. `params.json`: the configuration."""
+    """`result.json`: a report in each line. `params.json` and `params.pkl`: the configuration."""
 
     file_name = "result.json"
 
@@ -111,6 +121,8 @@ class JsonLoggerCallback(_Lines):
         Path(trial.local_path, "params.json").write_text(
             json.dumps(written(trial.config), default=repr, indent=2) + "\n"
         )
+        with contextlib.suppress(Exception):  # code of a class: by hand a configuration may have anything
+            Path(trial.local_path, "params.pkl").write_bytes(cloudpickle.dumps(trial.config))
 
     def log_trial_result(self, iteration: int, trial: Trial, result: Report) -> None:
         self.add(trial, json.dumps(written(result), default=repr) + "\n")

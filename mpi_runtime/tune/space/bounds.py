@@ -20,24 +20,25 @@ def _check_numbers(name: str, *values: float) -> None:
         raise ValueError(f"{name}: a number is too large; each must fit into a float") from None
 
 
-def ordered(name: str, lower: N, upper: N) -> tuple[N, N]:
-    """Check the bounds of a domain, and return them."""
+def ordered(name: str, lower: N, upper: N, has_upper: bool = True) -> tuple[N, N]:
+    """Check the bounds of a domain, and return them. `has_upper`: the upper one is a value, so they may be equal."""
     _check_numbers(name, lower, upper)
-    if not lower < upper:
-        raise ValueError(f"{name}({lower}, {upper}) has no values: the lower bound must be below the upper bound")
+    if not (lower <= upper if has_upper else lower < upper):
+        relation = "not be above" if has_upper else "be below"
+        raise ValueError(f"{name}({lower}, {upper}) has no values: the lower bound must {relation} the upper bound")
     if math.inf in (-lower, upper):
         raise ValueError(f"{name}({lower}, {upper}) cannot be sampled: both bounds must be finite")
     return lower, upper
 
 
-def positive(name: str, lower: N, upper: N, base: float) -> tuple[N, N]:
+def positive(name: str, lower: N, upper: N, base: float, has_upper: bool = True) -> tuple[N, N]:
     """Check the bounds of a domain of logarithms, and return them."""
     _check_numbers(name, lower, upper, base)
     if not lower > 0:
         raise ValueError(f"{name}({lower}, {upper}): {lower} has no logarithm; the lower bound must be above 0")
     if not base > 1:
         raise ValueError(f"{name}({lower}, {upper}, base={base}): the base must be above 1")
-    return ordered(name, lower, upper)
+    return ordered(name, lower, upper, has_upper)
 
 
 def spread(name: str, mean: float, sd: float) -> tuple[float, float]:

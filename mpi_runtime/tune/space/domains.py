@@ -132,6 +132,12 @@ class Normal(Domain):
         normal = samplers.Normal(self.mean, self.sd)
         return normal if self.q is None else samplers.Quantized(normal, self.q)
 
+    def uniform(self) -> Float:
+        """Raise ValueError: it has a distribution already."""
+        raise ValueError(f"{self} has a distribution already: make another domain")
+
+    loguniform = uniform
+
     def quantized(self, q: float) -> Normal:
         """The same, in multiples of `q`."""
         return replace(self, q=bounds.step("quantized", q))
@@ -233,7 +239,7 @@ def uniform(lower: float, upper: float) -> Float:
     """Real numbers from `lower` to `upper`.
 
     Raises:
-        ValueError: `lower` is not below `upper`.
+        ValueError: `lower` is above `upper`.
     """
     return Float(*bounds.ordered("uniform", lower, upper))
 
@@ -243,7 +249,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
     """Multiples of `q` from `lower` to `upper`, both included.
 
     Raises:
-        ValueError: a bound is not a multiple of `q`, or `lower` is not below `upper`.
+        ValueError: a bound is not a multiple of `q`, or `lower` is above `upper`.
     """
     return Float(*bounds.ordered("quniform", lower, upper), q=bounds.step("quniform", q, lower, upper))
 
@@ -253,7 +259,7 @@ def loguniform(lower: float, upper: float, base: float = 10) -> Float:
     """Real numbers from `lower` to `upper` whose logarithms are evenly spread. The base has no effect.
 
     Raises:
-        ValueError: `lower` is not positive, or not below `upper`.
+        ValueError: `lower` is not positive, or above `upper`.
     """
     return Float(*bounds.positive("loguniform", lower, upper, base), log=True)
 
@@ -263,7 +269,7 @@ def qloguniform(lower: float, upper: float, q: float, base: float = 10) -> Float
     """Like `loguniform`, in multiples of `q`.
 
     Raises:
-        ValueError: a bound is not a multiple of `q`, `lower` is not positive, or not below `upper`.
+        ValueError: a bound is not a multiple of `q`, `lower` is not positive, or above `upper`.
     """
     return Float(
         *bounds.positive("qloguniform", lower, upper, base), log=True, q=bounds.step("qloguniform", q, lower, upper)
@@ -297,7 +303,7 @@ def randint(lower: int, upper: int) -> Integer:
     Raises:
         ValueError: `lower` is not below `upper`.
     """
-    return Integer(*bounds.ordered("randint", lower, upper))
+    return Integer(*bounds.ordered("randint", lower, upper, has_upper=False))
 
 
 @published("mpi_runtime.tune")
@@ -307,7 +313,9 @@ def qrandint(lower: int, upper: int, q: int = 1) -> Integer:
     Raises:
         ValueError: there is no such multiple.
     """
-    return _with_values("qrandint", Integer(*bounds.ordered("qrandint", lower, upper), q=bounds.step("qrandint", q)))
+    return _with_values(
+        "qrandint", Integer(*bounds.ordered("qrandint", lower, upper, q != 1), q=bounds.step("qrandint", q))
+    )
 
 
 @published("mpi_runtime.tune")
@@ -317,7 +325,7 @@ def lograndint(lower: int, upper: int, base: float = 10) -> Integer:
     Raises:
         ValueError: `lower` is not positive, or not below `upper`.
     """
-    return Integer(*bounds.positive("lograndint", lower, upper, base), log=True)
+    return Integer(*bounds.positive("lograndint", lower, upper, base, has_upper=False), log=True)
 
 
 @published("mpi_runtime.tune")
@@ -327,7 +335,7 @@ def qlograndint(lower: int, upper: int, q: int, base: float = 10) -> Integer:
     Raises:
         ValueError: `lower` is not positive, or there is no such multiple.
     """
-    limits = bounds.positive("qlograndint", lower, upper, base)
+    limits = bounds.positive("qlograndint", lower, upper, base, q != 1)
     return _with_values("qlograndint", Integer(*limits, log=True, q=bounds.step("qlograndint", q)))
 
 

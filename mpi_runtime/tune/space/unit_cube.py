@@ -76,7 +76,7 @@ def _place(domain: Known, value: Any) -> float:
     low, high = _bounds(domain)
     if isinstance(domain, Integer) and domain.q == 1:
         value = value + 0.5
-    return min(max(((math.log(value) if domain.log else value) - low) / (high - low), 0.0), 1.0)
+    return min(max(((math.log(value) if domain.log else value) - low) / ((high - low) or 1.0), 0.0), 1.0)
 
 
 def _bounds(domain: Float | Integer) -> tuple[float, float]:

@@ -17,6 +17,10 @@ Grid = dict[Path, object]
 """One point of all grids of a space: the value at each path."""
 
 
+class RecursiveDependencyError(ValueError):
+    """Functions of a space need each other's values. Ray has this name."""
+
+
 class _Unresolved(Exception):
     """A function used a value that is not known yet."""
 
@@ -132,7 +136,9 @@ def resolve(space: Mapping[str, object], grid: Grid, rng: Rng) -> Config:
             later += _functions(value, path)
         if len(later) == len(waiting) and later == waiting:
             names = ", ".join(_name(path) for path, _ in later)
-            raise ValueError(f"The functions of {names} need each other's values. Let one of them need none.")
+            raise RecursiveDependencyError(
+                f"The functions of {names} need each other's values. Let one of them need none."
+            )
         waiting = later
     return config
 

@@ -105,6 +105,8 @@ class Halt(Struct, frozen=True):
     """End the run of a trial: at the report that waits for its verdict, or at once."""
 
     trial_id: str
+    paused_at: Progress | None = None
+    """How far it is, if it continues later from the checkpoint that it makes at this end."""
 
 
 Event = Reported | Judged | Ended | Failed | Crashed | Moved | Revived | Sized | Woken

@@ -43,6 +43,8 @@ class TuneConfig:
     object of its own, in a process that other trials have used. False: in a process of its own."""
     trial_name_creator: Callable[[Trial], str] | None = None
     """Makes the name of a trial from the trial; None: its id."""
+    trial_dirname_creator: Callable[[Trial], str] | None = None
+    """Makes the name of the directory of a trial from the trial; None: its id. A name that is taken gets the id too."""
     seed: int = 0
     """Of all random numbers. Those of a trial depend on the seed and its number alone."""
 

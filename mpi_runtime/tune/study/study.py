@@ -34,6 +34,7 @@ import copy
 import datetime
 import math
 import numbers
+import re
 from collections import deque
 from collections.abc import Mapping
 
@@ -76,17 +77,14 @@ from mpi_runtime.tune.trial import (
     trial_id_of,
 )
 
+NAME_MAX = 200
+"""The most bytes of a name of a directory that the program gives. File systems have 255."""
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
 
 
 class Study:
     """The trials of one experiment. `begin` and `handle` return orders for the driver."""
-
-    trainable_name = ""
-    """The name of the function or class, for the names of trials."""
-    is_function = False
-    """Whether it is a function: its reports name the directories of their checkpoints, as in Ray Tune."""
 
     def __init__(
         self,
@@ -98,38 +96,35 @@ class Study:
         prefix: str = "",
         is_training: bool = False,
         is_strict: bool = True,
+        trainable_name: str = "",
+        is_function: bool = False,
     ) -> None:
         """Check the settings before the first trial. `slots` trials have room, of which `tune` may allow fewer.
 
         The `directory` of the experiment is empty in virtual time. Ids of trials have the `prefix` before their number.
         The only trial of a training has the directory of the experiment. If it is not strict, a report without the
-        metric is not compared.
+        metric is not compared. Names of trials have the name of their function or class. Reports of a function name
+        the directories of their checkpoints, as in Ray Tune.
         """
         _check_types(tune)
         self.space, self.directory, self.seed = dict(space), directory, tune.seed
         self._prefix, self.is_training, self._is_strict = prefix, is_training, is_strict
+        self.trainable_name, self.is_function = trainable_name, is_function
+        self._folder_of, self._folders = tune.trial_dirname_creator, set[str]()
         self.unjudged: dict[str, str] = {}
         """By trial: why its last report could not be judged."""
         self.searcher: Searcher = tune.search_alg or BasicVariantGenerator()  # type: ignore[assignment]
         self.scheduler = _scheduler_of(tune)
         self.stopper = as_stopper(copy.deepcopy(run.stop))  # it counts, and a resume replays this experiment
         self.failure = run.failure_config
-        self.slots = slots if tune.max_concurrent_trials is None else min(slots, tune.max_concurrent_trials)
+        self.slots = _slots(slots, tune, self.searcher)
         """The number of trials that may run at a time."""
         budget = tune.time_budget_s
         budget_s = budget.total_seconds() if isinstance(budget, datetime.timedelta) else budget
         self.time_limit_s = min(math.inf if budget_s is None else budget_s, time_limit(self.stopper))
         """The seconds after which it ends; infinity: no limit."""
         self._agree_on_goal(tune)
-        if has_grid(self.space) and not self.searcher.takes_grids:
-            name = type(self.searcher).__name__
-            raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
-        if (tune.num_samples < 1 and tune.num_samples != -1) or tune.num_samples % 1:
-            raise ValueError(
-                f"num_samples={tune.num_samples}: it must be a whole number, at least 1, or -1 for no limit"
-            )
-        if self.slots < 1:
-            raise ValueError(f"max_concurrent={self.slots} would never start a trial")
+        self._check(tune)
         self.scheduler.begin(self.seed)
         self.searcher.set_search_properties(
             self.metric, self.mode, self.space, seed=self.seed, num_samples=tune.num_samples
@@ -154,10 +149,24 @@ class Study:
         self.known: Mapping[str, str] | None = None
         """While the journal of a training is replayed: the states after this event. Earlier runs may have had other
         settings of failures and stops, and what they decided stays."""
+        self.known_folders: Mapping[str, str] | None = None
+        """While a journal is replayed: the folders of new trials, if they are not their ids."""
         self.changed: dict[str, Trial] = {}
         """Trials whose status changed since the driver last cleared this."""
         self.configs: dict[str, Config] = {}
         """The configurations of trials that are new or have a new one, since then."""
+
+    def _check(self, tune: TuneConfig) -> None:
+        """Refuse grids that the searcher cannot have, and numbers without a meaning."""
+        if has_grid(self.space) and not self.searcher.takes_grids:
+            name = type(self.searcher).__name__
+            raise ValueError(f"{name} cannot search grids, and the space has grid_search. Use choice instead.")
+        if (tune.num_samples < 1 and tune.num_samples != -1) or tune.num_samples % 1:
+            raise ValueError(
+                f"num_samples={tune.num_samples}: it must be a whole number, at least 1, or -1 for no limit"
+            )
+        if self.slots < 1:
+            raise ValueError(f"max_concurrent={self.slots} would never start a trial")
 
     def _agree_on_goal(self, tune: TuneConfig) -> None:
         """Find metric and mode: of the experiment, its scheduler, or its searcher."""
@@ -232,11 +241,11 @@ class Study:
         return self._filled(now)
 
     def _validated(self, trial: Trial, event: events.Judged) -> None:
-        if trial.checkpoint_at.iteration == trial.iteration and getattr(trial.checkpoint, "number", -1) == event.number:
+        if trial.checkpoint_at.iteration == trial.iteration and getattr(trial.point, "number", -1) == event.number:
             trial.reported = {**trial.reported, **event.metrics}  # no later report has replaced it
 
     def _moved(self, trial: Trial, event: events.Moved) -> None:
-        trial.checkpoint, trial.checkpoint_at = event.checkpoint, event.at
+        trial.point, trial.checkpoint_at = event.checkpoint, event.at
         if trial.status == Trial.RUNNING:
             self._run_again(trial)
 
@@ -259,7 +268,7 @@ class Study:
         if self.is_function:
             result["checkpoint_dir_name"] = folder_of(event.checkpoint)
         if event.checkpoint is not None:
-            trial.checkpoint, trial.checkpoint_at = event.checkpoint, trial.progress
+            trial.point, trial.checkpoint_at = event.checkpoint, trial.progress
         trial.last_result, trial.reported = result, dict(event.metrics)
         try:
             _check_counts(trial, event.metrics)
@@ -279,7 +288,8 @@ class Study:
         if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
             trial.best_score, trial.best_result = score, result
         is_stopped = self._is_stopped(trial, result)
-        verdicts = self.scheduler.on_trial_result(trial, time, score) if is_compared else {}
+        is_heard = is_compared and (self.scheduler.judges_last or not is_stopped)
+        verdicts = self.scheduler.on_trial_result(trial, time, score) if is_heard else {}
         if is_stopped:
             verdicts[trial.trial_id] = STOP
         if verdicts.setdefault(trial.trial_id, CONTINUE) != STOP and trial.trial_id not in self._searched:
@@ -335,7 +345,7 @@ class Study:
         if isinstance(verdict, Exploit):
             source = verdict.source
             trial.config = self.configs[trial.trial_id] = verdict.config
-            trial.checkpoint, trial.checkpoint_at = source.checkpoint, source.checkpoint_at
+            trial.point, trial.checkpoint_at = source.point, source.checkpoint_at
             self._orders.append(Halt(trial.trial_id))
             self._run_again(trial)
         elif verdict == PAUSE:
@@ -355,7 +365,8 @@ class Study:
                 self._run_again(trial)
 
     def _pause(self, trial: Trial) -> None:
-        self._orders.append(Halt(trial.trial_id))
+        has_saved = trial.checkpoint_at.iteration == trial.iteration
+        self._orders.append(Halt(trial.trial_id, None if has_saved else trial.progress))
         del self._running[trial.trial_id]
         self._move(trial, Trial.PAUSED)
         self._paused[trial.trial_id] = trial
@@ -392,6 +403,8 @@ class Study:
             self._searched.add(trial.trial_id)
             self.searcher.on_trial_complete(trial_id=trial.trial_id, result=result, error=is_error)
         self._apply(self.scheduler.on_trial_end(trial))
+        if not trial.last_result and status == Trial.TERMINATED and not trial.is_halted:
+            trial.last_result = {"done": True, "trial_id": trial.trial_id, "config": trial.config}
 
     def _close(self) -> None:
         """End all trials; no further one starts."""
@@ -426,7 +439,7 @@ class Study:
             begun(trial, now)
             trial.last_time = None
             self._running[trial.trial_id] = trial
-            self._orders.append(Start(trial.trial_id, copy.deepcopy(trial.config), trial.checkpoint))
+            self._orders.append(Start(trial.trial_id, copy.deepcopy(trial.config), trial.point))
 
     def _next(self) -> Trial | None:
         """The trial to run next, PENDING: a known or a new one."""
@@ -486,11 +499,39 @@ class Study:
             drawn = leaves(suggested)
             trial.experiment_tag = tag(index + 1, leaves(config))
         trial.evaluated_params = {"/".join(map(str, path)): value for path, value in drawn.items()}
+        trial.folder = "" if self.is_training else self._named_folder(trial)
         if self.directory:
-            trial.local_path = self.directory if self.is_training else f"{self.directory}/{trial_id}"
+            trial.local_path = self.directory if self.is_training else f"{self.directory}/{trial.folder}"
         self.created.append(trial)
         self.scheduler.on_trial_add(trial)
         return trial
+
+    def _named_folder(self, trial: Trial) -> str:
+        """The name of the directory of a new trial: its id, or the one that the program gives it."""
+        if self.known_folders is not None:
+            found = self.known_folders.get(trial.trial_id, trial.trial_id)
+            self._folders.add(found)
+            return found
+        if self._folder_of is None:
+            return trial.trial_id
+        name = str(self._folder_of(trial))
+        if "/" in name or name.strip(".") == "":
+            raise ValueError(f"trial_dirname_creator returned {name!r} for trial {trial.trial_id}: it must be a name")
+        name = re.sub(r'[()<>:"\\|?*\0]', "_", name).encode()[:NAME_MAX].decode(errors="ignore")
+        found = name if name not in self._folders else f"{name}_{trial.trial_id}"
+        self._folders.add(found)
+        return found
+
+
+def _slots(slots: int, tune: TuneConfig, searcher: Searcher) -> int:
+    """The number of trials that may run at a time, by the settings and the searcher."""
+    own: int = getattr(searcher, "max_concurrent", 0)
+    if own and tune.max_concurrent_trials not in (None, own):
+        raise ValueError(
+            f"max_concurrent_trials={tune.max_concurrent_trials}, and {type(searcher).__name__} has "
+            f"max_concurrent={own}: choose one"
+        )
+    return min(one for one in (slots, tune.max_concurrent_trials, own or None) if one is not None)
 
 
 def _scheduler_of(tune: TuneConfig) -> TrialScheduler:

@@ -49,6 +49,9 @@ class Checkpoint:
         """The directory; empty for one in memory."""
         self._data = data
 
+    _saved_at: int | None = None
+    """The number of steps after which a `Trainable` has saved it by hand."""
+
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """The files of a directory. `report` copies them, so the directory may be a temporary one.
@@ -165,9 +168,12 @@ class Saved:
     ref: mpi_runtime.ObjectRef[Content] | None = None
     """The dictionary in the object store; None: only on disk."""
 
-    def is_of(self, trial_id: str) -> bool:
-        """Whether it is on disk among those of this trial. Others are of the trial from which it continues."""
-        return os.path.dirname(self.path) in ("", trial_id)  # without a directory: of a training
+    def is_of(self, folder: str) -> bool:
+        """Whether it is on disk among those of the trial with this folder, or in memory.
+
+        Others are of the trial from which it continues.
+        """
+        return os.path.dirname(self.path) in ("", folder)  # without a directory: of a training
 
     def opened(self, experiment: str) -> Checkpoint:
         """The checkpoint, from memory if possible. ObjectLostError: it was in memory only, and is lost."""
@@ -178,6 +184,20 @@ class Saved:
                 if not self.path:
                     raise
         return Checkpoint(os.path.join(experiment, self.path))
+
+
+def check_checkpoint(checkpoint: object) -> None:
+    """Refuse what cannot be saved."""
+    if not isinstance(checkpoint, Checkpoint):
+        raise TypeError(
+            f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
+            "or Checkpoint.from_dict(values)"
+        )
+    if not checkpoint.is_in_memory and not os.path.isdir(checkpoint.path):
+        raise FileNotFoundError(
+            f"the checkpoint's directory {checkpoint.path} does not exist: report() copies it, so it must stay until "
+            "report() returns, and must be a path, not an address"
+        )
 
 
 def keep(checkpoint: Checkpoint, experiment: str, relative: str) -> None:

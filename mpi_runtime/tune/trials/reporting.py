@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.tune.trial import Config, Report, text
-from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, keep
+from mpi_runtime.tune.trials.checkpoint import Checkpoint, Saved, check_checkpoint, keep
 from mpi_runtime.tune.trials.json_values import DEPTH, fits, written
+from mpi_runtime.tune.trials.storage import Storage
 from mpi_runtime.tune.unsupported import advised
 from mpi_runtime.util import get_node_ip_address
 from mpi_runtime.util.streams import emit
@@ -93,34 +94,14 @@ class Ranks(NamedTuple):
 ALONE = Ranks()
 
 
-class Storage(str):
-    """The directory of an experiment."""
-
-    def __new__(cls, start: TrialStart) -> Storage:
-        """The directory of the experiment of a trial."""
-        made = super().__new__(cls, start.experiment)
-        made._trial = start.directory
-        return made
-
-    _trial: str
-
-    @property
-    def experiment_fs_path(self) -> str:
-        """The same path."""
-        return str(self)
-
-    def build_checkpoint_path_from_name(self, checkpoint_dir_name: str) -> str:
-        """The path of a checkpoint of this trial with this name."""
-        return os.path.join(self._trial, checkpoint_dir_name)
-
-
 @published("mpi_runtime.tune")
 class Context:
     """Names and directories of the running trial. Ray calls it `TuneContext`, and `TrainContext` in a training."""
 
-    def __init__(self, start: TrialStart, ranks: Ranks = ALONE) -> None:
+    def __init__(self, start: TrialStart, ranks: Ranks = ALONE, storage: Storage | None = None) -> None:
         self._start = start
         self._ranks = ranks
+        self._storage = Storage(start.experiment, start.directory) if storage is None else storage
 
     def get_trial_id(self) -> str:
         """The id of the trial: five characters of its experiment, and its number, such as `b6eb5_00003`."""
@@ -141,7 +122,7 @@ class Context:
 
     def get_storage(self) -> Storage:
         """The directory of the experiment, as text with the names that it has in Ray."""
-        return Storage(self._start)
+        return self._storage
 
     def get_trial_resources(self) -> PlacementGroupFactory:
         """The resources of the trial: `required_resources` has the amounts by name."""
@@ -177,6 +158,7 @@ class TrialRun:
     def __init__(self, start: TrialStart, persist_s: float, ranks: Ranks = ALONE) -> None:
         self.start = start
         self.ranks = ranks
+        self.storage = Storage(start.experiment, start.directory)
         self.persist_s = persist_s
         """The least time between two checkpoints in memory that are written to disk."""
         self._kept_s = time.monotonic()
@@ -243,20 +225,6 @@ def of_process(hostname: str, pid: int, address: str) -> Report:
     return {"timestamp": now, "date": date, "hostname": hostname, "node_ip": address, "pid": pid}
 
 
-def check_checkpoint(checkpoint: object) -> None:
-    """Refuse what cannot be saved."""
-    if not isinstance(checkpoint, Checkpoint):
-        raise TypeError(
-            f"checkpoint must be a Checkpoint, not {checkpoint!r}; make one with Checkpoint.from_directory(path) "
-            "or Checkpoint.from_dict(values)"
-        )
-    if not checkpoint.is_in_memory and not os.path.isdir(checkpoint.path):
-        raise FileNotFoundError(
-            f"the checkpoint's directory {checkpoint.path} does not exist: report() copies it, so it must stay until "
-            "report() returns, and must be a path, not an address"
-        )
-
-
 _run: TrialRun | None = None
 
 
@@ -316,7 +284,7 @@ def get_context() -> Context:
         RuntimeError: this is not a trial.
     """
     run = trial_run()
-    return Context(run.start, run.ranks)
+    return Context(run.start, run.ranks, run.storage)
 
 
 def plain(metrics: Mapping[str, object]) -> tuple[Report, str]:

@@ -67,6 +67,7 @@ def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> N
     try:
         if settings.in_directory:
             os.makedirs(start.directory, exist_ok=True)
+            os.environ["TUNE_ORIG_WORKING_DIR"] = folder  # read by programs, as in Ray
             os.chdir(start.directory)
         parameters = {name: mpi_runtime.get(ref) for name, ref in start.parameters.items()}
         with copied(settings.output, start.directory):

@@ -114,14 +114,18 @@ class Trainable:
         folder = checkpoint_dir or tempfile.mkdtemp(prefix="checkpoint-")
         os.makedirs(folder, exist_ok=True)
         made = self.save_checkpoint(folder)
-        if isinstance(made, Mapping):
-            return Checkpoint.from_dict(copy.deepcopy(dict(made)))  # later steps may change what it refers to
-        return Checkpoint.from_directory(made or folder)
+        if isinstance(made, Mapping):  # later steps may change what it refers to
+            saved = Checkpoint.from_dict(copy.deepcopy(dict(made)))
+        else:
+            saved = Checkpoint.from_directory(made or folder)
+        saved._saved_at = self.iteration
+        return saved
 
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
         """Restore a state that `save` has returned, or the directory of one."""
         given = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         self._by_hand = None
+        self.iteration = self.iteration if given._saved_at is None else given._saved_at
         try:
             values = given.to_dict()
         except ValueError:
@@ -129,6 +133,13 @@ class Trainable:
                 self.load_checkpoint(folder)
         else:
             self.load_checkpoint(copy.deepcopy(values))
+
+    def reset(self, new_config: Config) -> bool:
+        """Become another trial by hand, and return whether that was possible."""
+        if not self.reset_config(new_config):
+            return False
+        self.config, self.iteration, self._by_hand = new_config, 0, None
+        return True
 
     def stop(self) -> None:
         """End it by hand."""
@@ -239,6 +250,26 @@ def positional(function: Callable[..., object]) -> int:
     plain = [one for one in parameters if one.kind in kinds]
     needed = sum(one.default is inspect.Parameter.empty for one in plain)
     return min(2, max(needed, min(1, len(plain))))
+
+
+def wrap_function(train_func: Callable[..., object], name: str | None = None) -> type[Trainable]:
+    """A class that stands for a function, as Ray makes them: for `run` and `Tuner`, not for use by hand.
+
+    Raises:
+        NotTrainableError: it is not a function of a config.
+    """
+    known = prepared(train_func)
+    if known.as_class is not None:
+        raise NotTrainableError(f"{train_func!r} is a class already: wrap_function() takes a function")
+
+    class ImplicitFunc(Trainable):
+        """Stands for a function."""
+
+        def step(self) -> Report:
+            raise RuntimeError(f"{known.name} is a function: a Tuner runs it, and it makes no steps by hand")
+
+    setattr(ImplicitFunc, PREPARED, dataclasses.replace(known, name=name or known.name))
+    return ImplicitFunc
 
 
 PREPARED = "_prepared"

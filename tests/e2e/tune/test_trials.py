@@ -18,8 +18,15 @@ from mpi_runtime import tune
 from mpi_runtime.errors import InfeasibleResourceError, JournalError, TaskError
 from mpi_runtime.show import log
 from mpi_runtime.tune.experiment import driver as study_driver
-from mpi_runtime.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining
+from mpi_runtime.tune.schedulers import (
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    PopulationBasedTraining,
+    TrialScheduler,
+)
 from mpi_runtime.tune.search import BasicVariantGenerator
+from mpi_runtime.tune.trials.trainable import wrap_function
 from tests.helpers import run_program, wait_until
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -91,6 +98,120 @@ def test_as_ray_trials_run_in_their_directories_unless_a_variable_says_no(value:
     env = {"RAY_CHDIR_TO_TRIAL_DIR": value}
     completed = run_program(IN_DIRECTORIES, options=("-m", "mpi_runtime", "--as-ray"), env=env).expect(0)
     assert completed.stdout.strip() == expected
+
+
+FILES = """
+import os, tempfile
+from ray import tune
+
+folder = tempfile.mkdtemp()
+result = tune.Tuner(lambda config: tune.report({"orig": os.environ["TUNE_ORIG_WORKING_DIR"]}),
+                    run_config=tune.RunConfig("e", folder, verbose=0)).fit()[0]
+print(sorted(os.listdir(result.path)), result.metrics["orig"] == os.getcwd())
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("0", ["params.json", "params.pkl", "progress.csv", "result.json"]), ("1", [])]
+)
+def test_as_ray_trials_have_files_unless_a_variable_says_no(value: str, expected: list[str]) -> None:
+    env = {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": value}
+    completed = run_program(FILES, options=("-m", "mpi_runtime", "--as-ray"), env=env).expect(0)
+    assert completed.stdout.strip() == f"{expected} True"
+
+
+def named(trial: tune.trial.Trial) -> str:
+    return "odd" if trial.config["x"] % 2 else f"x={trial.config['x']}"
+
+
+def test_directories_have_names_of_the_program(tmp_path: Path) -> None:
+    def trial(config: dict[str, Any]) -> None:
+        if not (tmp_path / "ok").exists() and config["x"] == 2:
+            raise ValueError("not yet")
+        for epoch in range(3):
+            (tmp_path / "saved").mkdir(exist_ok=True)
+            tune.report({"x": config["x"], "epoch": epoch}, tune.Checkpoint.from_directory(tmp_path / "saved"))
+
+    space = {"x": tune.grid_search([1, 2, 3])}
+    run = quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(num_to_keep=2))
+    results = fitted(trial, tmp_path, space, run, trial_dirname_creator=named)
+    folders = [Path(one.path).name for one in results]
+    assert folders == ["odd", "x=2", f"odd_{results[2].trial_id}"]
+    assert sorted(one.name for one in (tmp_path / "e").iterdir() if one.is_dir()) == sorted(folders)
+    (tmp_path / "ok").touch()
+    results = tune.Tuner.restore(tmp_path / "e", trial, resume_errored=True).fit()
+    assert [Path(one.path).name for one in results] == folders
+    assert not results.errors
+    for one in results:
+        assert [Path(kept.path).parent for kept, _ in one.best_checkpoints] == [Path(one.path)] * 2
+        assert len([*Path(one.path).glob("checkpoint_*")]) == 2
+        assert tune.Result.from_path(one.path).trial_id == one.trial_id
+        assert tune.Result.from_path(one.path).path == one.path
+
+
+class Pausing(FIFOScheduler):
+    """Pauses at each report."""
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> Any:  # type: ignore[override]
+        return TrialScheduler.PAUSE
+
+
+class Three(tune.Trainable):
+    """Ends at its third step."""
+
+    count = 0
+
+    def step(self) -> dict[str, Any]:
+        self.count += 1
+        return {"count": self.count, "done": self.count == 3}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        return {"count": self.count}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.count = checkpoint["count"]
+
+
+@pytest.mark.parametrize("at_end", [None, False])
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_class_that_pauses_is_saved(most: int, at_end: bool | None, tmp_path: Path) -> None:
+    space = {"x": tune.grid_search([1, 2])}
+    run = quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=at_end))
+    results = fitted(Three, tmp_path, space, run, scheduler=Pausing(), max_concurrent_trials=most)
+    assert [(one.metrics["count"], one.metrics["training_iteration"]) for one in results] == [(3, 3)] * 2
+    assert len(tune.Tuner.restore(tmp_path / "e", Three).get_results()) == 2  # its journal can be replayed
+
+
+class Slow(Three):
+    """Takes a while to save."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        time.sleep(0.3)
+        return super().save_checkpoint(checkpoint_dir)
+
+
+def test_a_class_that_is_done_has_time_to_save(tmp_path: Path) -> None:
+    results = fitted(Slow, tmp_path, num_samples=3)
+    assert [one.checkpoint is not None and one.checkpoint.to_dict() for one in results] == [{"count": 3}] * 3
+
+
+@pytest.mark.parametrize("name", ["", ".", "a/b", "é" * 200])
+def test_odd_names_of_directories(name: str, tmp_path: Path) -> None:
+    if len(name) == 200:
+        [result] = fitted(returns, tmp_path, {"a": 1}, trial_dirname_creator=lambda trial: name)
+        assert Path(result.path).name == "é" * 100
+        return
+    with pytest.raises(ValueError, match="trial_dirname_creator returned"):
+        fitted(returns, tmp_path, {"a": 1}, trial_dirname_creator=lambda trial: name)
+
+
+def test_a_function_may_be_wrapped_in_a_class(tmp_path: Path) -> None:
+    [result] = fitted(wrap_function(returns), tmp_path, {"a": 2})
+    assert result.metrics["x"] == 2
+    with pytest.raises(RuntimeError, match="no steps by hand"):
+        wrap_function(returns)().train()
+    with pytest.raises(tune.TuneError, match="is a class already"):
+        wrap_function(Three)
 
 
 def test_history_and_metrics_have_the_same_names(tmp_path: Path) -> None:

@@ -224,3 +224,101 @@ def names_of_decisions():
     """Schedulers return these words."""
     print(TrialScheduler.CONTINUE, TrialScheduler.PAUSE, TrialScheduler.STOP, TrialScheduler.NOOP)
     print(isinstance(FIFOScheduler(), TrialScheduler), FIFOScheduler().supports_buffered_results)
+
+
+def directories_have_names_of_the_program():
+    """`trial_dirname_creator` names the directory of each trial, and results, checkpoints and a restore find it."""
+
+    def trial(config):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "x").write_text(str(config["x"]))
+            tune.report({"x": config["x"]}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+    results = _fitted(trial, {"x": tune.grid_search([1, 2])}, trial_dirname_creator=lambda one: f"of {one.config['x']}")
+    print(sorted(os.path.basename(one.path) for one in results))
+    print([os.path.dirname(one.checkpoint.path) == one.path for one in results])
+    again = tune.Tuner.restore(results.experiment_path, trial).get_results()
+    print(sorted(os.path.basename(one.path) for one in again), [bool(one.checkpoint) for one in again])
+    print(raised(lambda: _fitted(trial, {"x": 1}, trial_dirname_creator=lambda one: "a/b"), "ValueError"))
+
+
+def a_scheduler_that_pauses_a_class():
+    """A class is saved when it pauses, so it continues, whatever the settings of checkpoints are."""
+
+    class Steps(tune.Trainable):
+        def setup(self, config):
+            self.count = 0
+
+        def step(self):
+            self.count += 1
+            return {"count": self.count, "done": self.count == 3}
+
+        def save_checkpoint(self, checkpoint_dir):
+            return {"count": self.count}
+
+        def load_checkpoint(self, checkpoint):
+            self.count = checkpoint["count"]
+
+    class Pauses(FIFOScheduler):
+        def on_trial_result(self, tune_controller, trial, result):
+            return TrialScheduler.PAUSE
+
+    results = _fitted(Steps, {"x": tune.grid_search([1, 2])}, scheduler=Pauses(), max_concurrent_trials=1)
+    print([(one.metrics["count"], one.metrics["training_iteration"]) for one in results])
+
+
+def a_scheduler_that_hears_of_ends():
+    """It may override `on_trial_complete` alone. A report at which a trial is stopped is not one to decide about."""
+    ended, judged = [], []
+
+    class Hears(FIFOScheduler):
+        def on_trial_complete(self, tune_controller, trial, result):
+            ended.append((trial.config["x"], result["step"]))
+
+    class Judges(Hears):
+        def on_trial_result(self, tune_controller, trial, result):
+            judged.append(result["step"])
+            return TrialScheduler.CONTINUE
+
+    _fitted(_reports, {"x": tune.grid_search([1, 2])}, scheduler=Hears(), max_concurrent_trials=1)
+    _fitted(_reports, {"x": 3}, {"stop": {"step": 2}}, scheduler=Judges())
+    print(ended, judged)
+
+
+def a_limit_of_the_searcher():
+    """`BasicVariantGenerator` may limit how many trials run, and two different limits are an error."""
+    from ray.tune.search import BasicVariantGenerator
+
+    results = _fitted(_reports, {"x": 1}, num_samples=2, search_alg=BasicVariantGenerator(max_concurrent=1))
+    print(len(results))
+
+
+def bounds_that_are_equal():
+    """A domain may have one value."""
+    print([one.sample() for one in (tune.uniform(3, 3), tune.quniform(2, 2, 2), tune.qrandint(4, 4, 2))])
+
+
+def a_class_that_stands_for_a_function():
+    """`wrap_function` makes a class that runs as a trial."""
+    from ray.tune.trainable import wrap_function
+
+    [result] = _fitted(wrap_function(_reports), {"x": 2})
+    print(result.metrics["score"], issubclass(wrap_function(_reports), tune.Trainable))
+
+
+def trials_end_without_a_report():
+    """A trial that reports nothing is done."""
+    [trial] = tune.run(lambda config: None, storage_path=tempfile.mkdtemp(), verbose=0).trials
+    print(trial.last_result["done"], trial.status)
+
+
+def checkpoints_of_trials():
+    """The trials of `tune.run` have their checkpoints."""
+
+    def trial(config):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "note").write_text("here")
+            tune.report({"a": 1}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+    [one] = tune.run(trial, storage_path=tempfile.mkdtemp(), verbose=0).trials
+    print(Path(one.checkpoint.path, "note").read_text(), one.has_checkpoint())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mpi_runtime import tune
+from mpi_runtime.tune.trial import Trial
 
 
 class Files(tune.Trainable):
@@ -70,3 +72,36 @@ def test_a_result_shows_what_was_reported() -> None:
     assert repr(tune.Result(metrics, None, None, "/place")) == (
         "Result(metrics={'loss': 1.5}, checkpoint=None, error=None, path='/place')"
     )
+
+
+@pytest.mark.parametrize("kind", [Files, Values])
+def test_a_restored_class_has_its_number_of_steps_again(kind: type[Files]) -> None:
+    trainable = kind()
+    trainable.train()
+    saved = trainable.save()
+    trainable.train()
+    trainable.restore(saved)
+    assert trainable.iteration == trainable.count == 1
+
+
+def test_a_class_becomes_another_trial_by_hand() -> None:
+    class Agrees(Files):
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            return bool(new_config)
+
+    trainable = Agrees({"x": 1})
+    trainable.train()
+    assert not trainable.reset({})
+    assert trainable.reset({"x": 2})
+    assert trainable.config == {"x": 2}
+    assert trainable.iteration == 0
+
+
+def test_loggers_may_be_called_by_hand(tmp_path: Path) -> None:
+    trial = Trial("t", 0, {"x": 1}, local_path=str(tmp_path))
+    for logger in (tune.JsonLoggerCallback(), tune.CSVLoggerCallback()):
+        logger.on_trial_result(1, [], trial, {"a": 1, "training_iteration": 1})
+        logger.on_trial_complete(2, [], trial)
+    assert Path(tmp_path, "result.json").read_text() == '{"a": 1, "training_iteration": 1}\n'
+    assert Path(tmp_path, "progress.csv").read_text() == "a,training_iteration\n1,1\n"
+    assert pickle.loads(Path(tmp_path, "params.pkl").read_bytes()) == {"x": 1}

@@ -114,3 +114,26 @@ def test_it_cannot_derive_from_an_algorithm() -> None:
         TypeError, match="Changed takes a controller, as in Ray, but derives from AsyncHyperBandScheduler"
     ):
         run(Changed(), metric="score", mode="max")
+
+
+class Ends(FIFOScheduler):
+    """Hears of ends alone."""
+
+    heard: list[tuple[int, int]]
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: Any) -> None:
+        self.heard.append((trial.config["x"], result["epoch"]))
+
+
+def test_it_may_hear_of_ends_alone() -> None:
+    scheduler = Ends()
+    scheduler.heard = []
+    assert run(scheduler) == [(x, 5, "TERMINATED") for x in (1, 2, 3)]
+    assert scheduler.heard == [(1, 5), (2, 5), (3, 5)]
+
+
+def test_it_does_not_decide_about_a_report_at_which_a_trial_is_stopped() -> None:
+    scheduler = Asked("CONTINUE")
+    config = tune.TuneConfig(scheduler=scheduler)
+    tune.simulate(steps, param_space={"x": 1}, tune_config=config, run_config=tune.RunConfig(stop={"epoch": 2}))
+    assert scheduler.heard == [("add", 1), (1, 0, 1), (1, 1, 1), ("complete", 1, 2)]

@@ -459,7 +459,7 @@ def test_a_trial_that_runs_again_is_counted_once_at_a_rung() -> None:
 
 def population(count: int, **more: Any) -> tuple[PopulationBasedTraining, list[Trial]]:
     scheduler = PopulationBasedTraining("t", perturbation_interval=2, hyperparam_mutations={"lr": [1, 2, 3]}, **more)
-    trials = [Trial(f"{n:05d}", n, {"lr": 2}, checkpoint=f"of {n}") for n in range(count)]
+    trials = [Trial(f"{n:05d}", n, {"lr": 2}, point=f"of {n}") for n in range(count)]
     for one in trials:
         scheduler.on_trial_add(one)
     return scheduler, trials

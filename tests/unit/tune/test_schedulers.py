@@ -284,7 +284,7 @@ def population(**more: Any) -> PopulationBasedTraining:
 
 def test_the_worst_go_on_from_a_checkpoint_of_the_best() -> None:
     scheduler = population(hyperparam_mutations={"lr": [1, 2, 3], "w": tune.uniform(0, 1)}, resample_probability=0.0)
-    trials = [Trial(f"{n:05d}", n, {"lr": 2, "w": 1.0, "name": n}, checkpoint=f"of {n}") for n in range(4)]
+    trials = [Trial(f"{n:05d}", n, {"lr": 2, "w": 1.0, "name": n}, point=f"of {n}") for n in range(4)]
     for one in trials:
         scheduler.on_trial_add(one)
     assert scheduler.on_trial_result(trials[0], 1, 9.0) == {}  # the interval is not over

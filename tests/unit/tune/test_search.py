@@ -9,6 +9,7 @@ import pytest
 
 from mpi_runtime import tune
 from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+from mpi_runtime.tune.study.study import Study
 
 
 class Numbers(Searcher):
@@ -143,3 +144,13 @@ def test_repetitions_that_all_fail_are_an_error() -> None:
 def test_wrappers_refuse_what_makes_no_sense(make: Callable[[], object], words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
         make()
+
+
+def test_a_searcher_may_limit_how_many_trials_run() -> None:
+    def study(most: int | None) -> Study:
+        config = tune.TuneConfig(search_alg=BasicVariantGenerator(max_concurrent=2), max_concurrent_trials=most)
+        return Study({}, config, tune.RunConfig(), 8)
+
+    assert study(None).slots == study(2).slots == 2
+    with pytest.raises(ValueError, match="choose one"):
+        study(3)

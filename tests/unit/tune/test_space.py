@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mpi_runtime import tune
 from mpi_runtime.tune.space import samplers
 from mpi_runtime.tune.space.domains import Domain
+from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import generate_variants, grid_points, merged, resolve, rng_of
 
 
@@ -75,7 +76,8 @@ def test_choices_are_all_made() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: tune.uniform(3, 3), "below the upper"),
+        (lambda: tune.uniform(4, 3), "not be above the upper"),
+        (lambda: tune.randint(3, 3), "below the upper"),
         (lambda: tune.loguniform(0, 1), "no logarithm"),
         (lambda: tune.loguniform(1, 2, base=1), "base must be above 1"),
         (lambda: tune.quniform(0, 1, 0.3), "not a multiple of q=0.3"),
@@ -231,3 +233,12 @@ def test_grids_with_more_points_than_fit_in_memory() -> None:
     assert (searcher.suggest("0"), searcher.suggest("1")) == ({"a": 7, "b": 0, "c": 0}, {"a": 7, "b": 1, "c": 0})
     with pytest.raises(ValueError, match=r"have 1\.0e\+21 combinations, more than can be counted"):
         grid_points({str(number): grid for number in range(7)})
+
+
+@pytest.mark.parametrize(
+    ("domain", "value"), [(tune.uniform(3, 3), 3.0), (tune.quniform(2, 2, 2), 2.0), (tune.qrandint(4, 4, 2), 4)]
+)
+def test_a_domain_may_have_one_value(domain: Any, value: float) -> None:
+    assert set(draws(domain)) == {value}
+    cube = UnitCube({"x": domain})
+    assert cube.values(cube.point({"x": value})) == {"x": value}
