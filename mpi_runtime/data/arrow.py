@@ -52,8 +52,12 @@ __all__ = ["pa", "pa_csv", "pa_fs", "pa_json", "pc", "pd", "pq"]
 
 
 def be_frugal() -> None:
-    """Have pyarrow allocate from the system in this process."""
+    """Have pyarrow allocate from the system in this process, and leave signals to the rest of it.
+
+    pyarrow has a handler of its own while it parses, and loses an interrupt that arrives as it puts back the other one.
+    """
     pa.set_memory_pool(pa.system_memory_pool())
+    pa.enable_signal_handlers(False)
 
 
 def give_back() -> None:

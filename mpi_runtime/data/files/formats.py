@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy
 
@@ -16,13 +17,50 @@ from mpi_runtime.errors import optional
 if TYPE_CHECKING:
     import pyarrow
 
-LINES = 1 << 14
-JSON_BYTES = ARRAY_BYTES = 4 << 20
+ARRAY_BYTES = 4 << 20
+TEXT_BYTES = 1 << 18
+JSON_BYTES = 1 << 20
+"""About the most of a file of texts that is parsed at once: a parser needs several times this memory."""
+TYPES_BYTES = 1 << 20
+"""The beginning of a file of comma-separated values that gives the types of columns."""
 BATCH_ROWS = 1 << 16
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 1 << 18
 """About the most that is decoded at once: rows of a file may be large, and a row group has many of them."""
-READ_BYTES = 1 << 20
+READ_BYTES = 1 << 18
 """The most of each column that is read at once. Without it pyarrow reads whole row groups, or the whole file."""
+TABLE_BYTES = 1 << 20
+"""Smaller tables of a file are joined until they have this size: see `gathered`."""
+
+
+def gathered(tables: Iterable[pyarrow.Table]) -> Iterator[pyarrow.Table]:
+    """Yield the same rows in tables whose columns are in one piece each.
+
+    What a reader makes lies between what it needs for a moment. If a block consisted of that, its process would need
+    half as much memory again, since the holes between are of no use.
+    """
+    waiting: list[pyarrow.Table] = []
+    size = 0
+    for table in tables:
+        if waiting and not table.schema.equals(waiting[0].schema):
+            yield _in_one_piece(waiting)
+            size = 0
+        waiting.append(table)
+        size += table.nbytes
+        del table
+        if size >= TABLE_BYTES:
+            yield _in_one_piece(waiting)
+            size = 0
+    if waiting:
+        yield _in_one_piece(waiting)
+
+
+def _in_one_piece(tables: list[pyarrow.Table]) -> pyarrow.Table:
+    """One table of them, which the caller no longer keeps."""
+    if len(tables) == 1:
+        return tables.pop()
+    made = pa.concat_tables(tables).combine_chunks()
+    tables.clear()
+    return made
 
 
 def parquet_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
@@ -56,7 +94,30 @@ def _bytes(group: pq.RowGroupMetaData, columns: object) -> int:
 
 
 def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
-    """Rows of a file of comma-separated values."""
+    """Rows of a file of comma-separated values. Its first part gives the types of columns."""
+    parsing: Any = options["parse_options"]
+    has_lines = parsing is None or (parsing.ignore_empty_lines and not parsing.newlines_in_values)
+    if options["read_options"] is not None or not has_lines:
+        yield from _csv_stream(path, options)
+        return
+    converting: Any = copy.copy(options["convert_options"] or pa_csv.ConvertOptions())
+    header = b""
+    with pa.input_stream(path, compression="detect") as file:
+        for lines in _whole_lines(file.read(TYPES_BYTES), file, TEXT_BYTES):
+            read_options = pa_csv.ReadOptions(use_threads=False, block_size=len(header) + len(lines) + 1)
+            table = pa_csv.read_csv(io.BytesIO(header + lines), read_options, parsing, converting)
+            if not header:
+                header = lines.lstrip(b"\r\n").partition(b"\n")[0] + b"\n"
+                types = dict(zip(table.column_names, table.schema.types, strict=True))
+                if len(types) < table.num_columns:  # of columns with one name
+                    yield from _csv_stream(path, options)
+                    return
+                converting.column_types = types
+            yield table
+
+
+def _csv_stream(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
+    """The same by pyarrow, which reads up to 32 parts ahead."""
     with pa_csv.open_csv(path, **options) as reader:
         for batch in reader:
             yield pa.Table.from_batches([batch])
@@ -71,37 +132,37 @@ def json_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tabl
         if head.lstrip().startswith(b"[") and not options["lines"]:
             yield blocks.of_items(json.loads(head + file.read()))
             return
-        for lines in _whole_lines(head, file):
+        for lines in _whole_lines(head, file, JSON_BYTES):
             read_options = pa_json.ReadOptions(use_threads=False, block_size=max(1, len(lines)))
             yield pa_json.read_json(io.BytesIO(lines), read_options)
 
 
-def _whole_lines(head: bytes, file: IO[bytes]) -> Iterator[bytes]:
+def _whole_lines(head: bytes, file: IO[bytes], size: int) -> Iterator[bytes]:
     """Some lines at a time, of a file of which `head` was read. An empty file has one empty part."""
-    waiting, is_first = head, True
-    while part := file.read(JSON_BYTES):
+    waiting, is_first = [head], True
+    while part := file.read(size):
         lines, newline, rest = part.rpartition(b"\n")
-        if newline and (waiting + lines).strip():
-            yield waiting + lines
-            waiting, is_first = rest, False
+        if newline and (lines.strip() or any(map(bytes.strip, waiting))):
+            yield b"".join((*waiting, lines, newline))
+            waiting, is_first = [rest], False
         else:
-            waiting += part
-    if is_first or waiting.strip():
-        yield waiting
+            waiting.append(part)
+    last = b"".join(waiting)
+    if is_first or last.strip():
+        yield last
 
 
 def text_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Lines of a file."""
     with pa.input_stream(path, compression="detect") as file:
-        lines: list[str] = []
-        for line in io.TextIOWrapper(io.BufferedReader(file), encoding=str(options["encoding"])):
-            text = line.rstrip("\r\n")
-            if text or not options["drop_empty_lines"]:
-                lines.append(text)
-            if len(lines) == LINES:
-                yield pa.table({"text": lines})
-                lines = []
-    yield pa.table({"text": pa.array(lines, pa.string())})
+        stream = io.TextIOWrapper(io.BufferedReader(file), encoding=str(options["encoding"]))
+        is_first = True
+        while (lines := stream.readlines(TEXT_BYTES)) or is_first:
+            texts = [line.rstrip("\r\n") for line in lines]
+            del lines
+            kept = list(filter(None, texts)) if options["drop_empty_lines"] else texts
+            yield pa.table({"text": pa.array(kept, pa.string())})
+            is_first = False
 
 
 def binary_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:

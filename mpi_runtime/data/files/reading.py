@@ -46,7 +46,7 @@ class Files(Piece):
             rows = 0
             where.origin = file.path
             options = {**self._options, "groups": file.groups} if file.groups else self._options
-            for table in self._read(file.path, options):
+            for table in formats.gathered(self._read(file.path, options)):
                 where.origin = f"{file.path}, rows {rows} to {rows + table.num_rows - 1}"
                 rows += table.num_rows
                 yield self._with_columns(table, file)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.iterating import value_of
 from mpi_runtime.data.plan import Divided, Exchanged, Joined, Limited, Mapped, Operator, Source
 from mpi_runtime.data.steps import ROWS, Piece, Where
-from mpi_runtime.data.streams.lost_blocks import RETRIES
-from mpi_runtime.data.streams.records import Block
+from mpi_runtime.data.streams.lost_blocks import DEPTH_MAX, RETRIES, Rebuilding, depth_of, forget, note_rebuilt
+from mpi_runtime.data.streams.records import SOURCE, Block
 from mpi_runtime.data.streams.storing import stored
 
 if TYPE_CHECKING:
@@ -19,20 +21,51 @@ if TYPE_CHECKING:
 
 KEEPING = ("select_columns", "drop_columns", "rename_columns", "add_column", "with_columns")
 """Steps that keep the number of rows."""
+Rows = tuple[Block, int, int]
+"""Rows of a block: the block, the first row, the number of rows."""
 Part = tuple[object, int, int]
 """Rows of a block: its reference, the first row, the number of rows."""
 
 
-def rows_of(kept: list[Block], start: int, stop: int) -> list[Part]:
+def rows_of(kept: list[Block], start: int, stop: int) -> list[Rows]:
     """Where the rows from one to another are; without any: the columns alone."""
-    parts: list[Part] = []
+    found: list[Rows] = []
     begin = 0
     for block in kept:
         low, high = max(start, begin), min(stop, begin + block.rows)
         if low < high:
-            parts.append((block.value, low - begin, high - low))
+            found.append((block, low - begin, high - low))
         begin += block.rows
-    return parts or [(block.value, 0, 0) for block in kept[:1]]
+    return found or [(block, 0, 0) for block in kept[:1]]
+
+
+def parts_of(rows: list[Rows]) -> list[Part]:
+    """The same by references."""
+    return [(block.value, start, count) for block, start, count in rows]
+
+
+class RowsRecipe(Struct, frozen=True, eq=False):
+    """How a block of rows of other blocks is rebuilt."""
+
+    sides: list[list[Rows]]
+    make: Callable[[list[list[Part]]], object]
+    depth: int
+
+    def __call__(self, rebuilding: Rebuilding, value: object) -> object | None:
+        """Make it again, of blocks that are rebuilt if they are lost; None: that is impossible.
+
+        These keep their new values, since their neighbours among the new blocks need them too.
+        """
+        for block in (block for side in self.sides for block, _, _ in side):
+            if rebuilding.is_lost(block.value) and not rebuilding.rebuild([block]):
+                return None
+        return self.make(list(map(parts_of, self.sides)))
+
+
+def recipe_of(sides: list[list[Rows]], make: Callable[[list[list[Part]]], object]) -> RowsRecipe | None:
+    """How a block of these rows is rebuilt; None: it is not. Their blocks are to be forgotten."""
+    depth = 1 + depth_of(block for side in sides for block, _, _ in side)
+    return RowsRecipe(sides, make, depth) if depth <= DEPTH_MAX else None
 
 
 def table_of(parts: list[Part]) -> pyarrow.Table:
@@ -45,20 +78,28 @@ def _join(parts: list[Part]) -> object:
     return blocks.compact(table_of(parts))
 
 
+def _join_again(sides: list[list[Part]]) -> object:
+    return note_rebuilt(_join.options(num_cpus=0).remote(sides[0]))
+
+
+def _joined(rows: list[Rows], size: int, origin: str, number: int) -> Block:
+    """A block of these rows."""
+    count = sum(some for _, _, some in rows)
+    recipe = recipe_of([rows], _join_again)
+    return Block(_join.remote(parts_of(rows)), count, size, origin, key=(number,), rebuild=recipe)
+
+
 def stored_part(kept: list[Block], start: int, stop: int) -> list[Block]:
     """The rows of stored blocks from one to another, as stored blocks."""
     made: list[Block] = []
-    begin = 0
-    for block in kept:
-        low, high = max(start, begin), min(stop, begin + block.rows)
-        if low < high:
-            is_whole = high - low == block.rows
-            value = block.value if is_whole else _join.remote([(block.value, low - begin, high - low)])
-            size = block.bytes * (high - low) // block.rows
-            made.append(Block(value, high - low, size, block.origin, key=(len(made),)))
-        begin += block.rows
-    if not made and kept:
-        made.append(Block(_join.remote([(kept[0].value, 0, 0)]), 0, 0, kept[0].origin, key=(0,)))
+    for block, low, count in rows_of(kept, start, stop):
+        copied = Block(block.value, block.rows, block.bytes, block.origin, SOURCE, (len(made),), block.rebuild)
+        if count == block.rows:
+            made.append(copied)
+        else:
+            size = block.bytes * count // block.rows
+            made.append(_joined([(copied, low, count)], size, block.origin, len(made)))
+            forget(copied)
     return made
 
 
@@ -73,7 +114,9 @@ def divide(operator: Operator, count: int, cpus: int, block_bytes: int) -> list[
         start, stop = total * i // count, total * (i + 1) // count
         part = size * (stop - start) // max(1, total)
         origin = f"repartition, rows {start} to {stop - 1}"
-        made.append(Block(_join.remote(rows_of(kept, start, stop)), stop - start, part, origin, key=(i,)))
+        made.append(_joined(rows_of(kept, start, stop), part, origin, i))
+    for block in kept:
+        forget(block)
     return made
 
 
@@ -91,6 +134,7 @@ class Beside(Piece):
 
     def __init__(self, sides: list[list[Part]]) -> None:
         self._sides = sides
+        self.refs = [ref for side in sides for ref, _, _ in side]
 
     def read(self, where: Where) -> Iterator[pyarrow.Table]:
         """Yield it. A column that was there before gets a number."""
@@ -118,9 +162,13 @@ def beside(operators: Sequence[Operator], cpus: int, block_bytes: int) -> list[B
     start = 0
     for number, block in enumerate(sides[0]):
         stop = start + block.rows
-        piece = Beside([rows_of(side, start, stop) for side in sides])
-        made.append(Block(piece, block.rows, 0, f"zip, rows {start} to {stop - 1}", key=(number,)))
+        rows = [rows_of(side, start, stop) for side in sides]
+        piece = Beside(list(map(parts_of, rows)))
+        origin, recipe = f"zip, rows {start} to {stop - 1}", recipe_of(rows, Beside)
+        made.append(Block(piece, block.rows, 0, origin, key=(number,), rebuild=recipe))
         start = stop
+    for block in (block for side in sides for block in side):
+        forget(block)
     return made
 
 

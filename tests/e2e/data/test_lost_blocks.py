@@ -32,6 +32,10 @@ def wide(batch: dict[str, Any]) -> dict[str, Any]:
     return {"id": batch["id"], "wide": numpy.zeros((len(batch["id"]), 20_000), "uint8")}
 
 
+def named(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"name": batch["id"] * 2}
+
+
 class Halves:
     """Makes two blocks of each."""
 
@@ -49,6 +53,10 @@ def numbers() -> data.Dataset:
     return data.range(ROWS, override_num_blocks=6)
 
 
+def sevenths() -> data.Dataset:
+    return data.range(ROWS, override_num_blocks=7)
+
+
 @pytest.mark.parametrize(
     "ds",
     [
@@ -59,6 +67,13 @@ def numbers() -> data.Dataset:
         pytest.param(lambda: numbers().map_batches(wide).limit(50), id="the cut block of a limit"),
         pytest.param(lambda: numbers().map_batches(wide, num_cpus=1).random_shuffle(seed=1), id="shuffle"),
         pytest.param(lambda: numbers().map_batches(wide).sort("id", descending=True), id="sort"),
+        pytest.param(lambda: numbers().map_batches(wide).repartition(4), id="repartition"),
+        pytest.param(lambda: numbers().map_batches(wide).repartition(50), id="repartition to more blocks"),
+        pytest.param(
+            lambda: numbers().map_batches(wide).zip(data.range(ROWS, override_num_blocks=7).map_batches(named)),
+            id="zip",
+        ),
+        pytest.param(lambda: numbers().map_batches(wide).split(4)[1], id="split"),
         pytest.param(lambda: numbers().map_batches(wide).materialize().map_batches(wide), id="stored"),
     ],
 )

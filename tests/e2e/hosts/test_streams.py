@@ -38,6 +38,8 @@ ds = data.range(600, override_num_blocks=60).map_batches(work, scheduling_strate
 ds = ds.map_batches(Work, concurrency=3, scheduling_strategy="SPREAD")
 if sys.argv[3] == "random_shuffle":
     ds = ds.random_shuffle(seed=1)
+elif sys.argv[3] == "repartition":
+    ds = ds.repartition(25).zip(data.range(600).map(lambda row: {"other": row["id"]}))
 ds.map_batches(work, batch_size=10).write_parquet(sys.argv[1])
 print("ranks", sorted(rank for node in mpi_runtime.nodes() for rank in node["ranks"]), flush=True)
 """
@@ -57,7 +59,7 @@ def arguments(lab: Lab, method: str, width: int) -> tuple[tuple[str, ...], Path,
     return (str(out), str(seen), method, str(width)), seen, out
 
 
-@pytest.mark.parametrize("method", ["map_batches", "random_shuffle"])
+@pytest.mark.parametrize("method", ["map_batches", "random_shuffle", "repartition"])
 @pytest.mark.parametrize("width", [1, 20_000])
 @pytest.mark.dies("rank with ulfm")
 def test_a_host_is_gone_and_what_is_left_has_fewer_cpus_than_actors(method: str, width: int, two_hosts: Lab) -> None:
