@@ -6,7 +6,7 @@ import copy
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ARRAY_BYTES = 4 << 20
 TEXT_BYTES = 1 << 18
-JSON_BYTES = 1 << 20
+JSON_BYTES = 1 << 19
 """About the most of a file of texts that is parsed at once: a parser needs several times this memory."""
 TYPES_BYTES = 1 << 20
 """The beginning of a file of comma-separated values that gives the types of columns."""
@@ -28,6 +28,10 @@ BATCH_BYTES = 1 << 18
 """About the most that is decoded at once: rows of a file may be large, and a row group has many of them."""
 READ_BYTES = 1 << 18
 """The most of each column that is read at once. Without it pyarrow reads whole row groups, or the whole file."""
+SEVERAL_LINES = (
+    "a quoted value goes on in the next line, read_csv(..., "
+    "parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)) reads the file"
+)
 TABLE_BYTES = 1 << 20
 """Smaller tables of a file are joined until they have this size: see `gathered`."""
 
@@ -95,17 +99,25 @@ def _bytes(group: pq.RowGroupMetaData, columns: object) -> int:
 
 def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a file of comma-separated values. Its first part gives the types of columns."""
-    parsing: Any = options["parse_options"]
-    has_lines = parsing is None or (parsing.ignore_empty_lines and not parsing.newlines_in_values)
-    if options["read_options"] is not None or not has_lines:
+    parsing: Any = options["parse_options"] or pa_csv.ParseOptions()
+    converting: Any = copy.copy(options["convert_options"] or pa_csv.ConvertOptions())
+    has_lines = parsing.ignore_empty_lines and not parsing.newlines_in_values
+    if options["read_options"] is not None or converting.include_columns or not has_lines:
         yield from _csv_stream(path, options)
         return
-    converting: Any = copy.copy(options["convert_options"] or pa_csv.ConvertOptions())
-    header = b""
+    header, is_cut = b"", False
     with pa.input_stream(path, compression="detect") as file:
         for lines in _whole_lines(file.read(TYPES_BYTES), file, TEXT_BYTES):
             read_options = pa_csv.ReadOptions(use_threads=False, block_size=len(header) + len(lines) + 1)
-            table = pa_csv.read_csv(io.BytesIO(header + lines), read_options, parsing, converting)
+            if is_cut:
+                raise pa.ArrowInvalid(f"rows would be wrong: {SEVERAL_LINES}")
+            try:
+                table = pa_csv.read_csv(io.BytesIO(header + lines), read_options, parsing, converting)
+            except pa.ArrowInvalid as error:
+                sign = (parsing.quote_char or "").encode()
+                if not sign or sign not in lines:
+                    raise
+                raise pa.ArrowInvalid(f"{error}. If {SEVERAL_LINES}") from None
             if not header:
                 header = lines.lstrip(b"\r\n").partition(b"\n")[0] + b"\n"
                 types = dict(zip(table.column_names, table.schema.types, strict=True))
@@ -113,7 +125,17 @@ def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table
                     yield from _csv_stream(path, options)
                     return
                 converting.column_types = types
+            is_cut = _ends_in_value(lines, table, parsing.quote_char)
             yield table
+
+
+def _ends_in_value(lines: bytes, table: pyarrow.Table, quote: str | Literal[False]) -> bool:
+    """Whether these lines end within a quoted value: pyarrow then makes a value of what is there, to the end."""
+    if not quote or not table.num_rows or not table.num_columns:
+        return False
+    last, sign = table.column(table.num_columns - 1)[-1].as_py(), quote.encode()
+    has_line = isinstance(last, (str, bytes)) and last[-1:] in ("\n", b"\n")
+    return has_line and (lines.count(sign) % 2 == 1 or not lines.rstrip(b"\r\n").endswith(sign))
 
 
 def _csv_stream(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
