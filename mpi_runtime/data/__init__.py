@@ -19,7 +19,9 @@ loads before it is used.
 - `steps.py`: what a task does with its blocks
 - `whole/`: what needs all rows at once
 - `conditions.py`: conditions in strings
-- `expressions.py`: columns made of columns, without functions
+- `expressions.py`: columns made of columns
+- `namespaces.py`: functions of expressions, by the kind of values
+- `operations.py`: what the operators of expressions do
 - `options.py`: arguments of transformations
 - `aggregate.py`: what groups are reduced to
 - `blocks.py`: tables, batches and rows
@@ -27,7 +29,7 @@ loads before it is used.
 - `columns_of_torch.py`: batches as tensors
 - `schema.py`: the columns of a data set
 - `accessor.py`: blocks, by names that programs for Ray use
-- `datatype.py`: types, by such names
+- `datatype.py`: types of values
 - `context.py`: settings
 - `unsupported.py`: what Ray Data has and is not here, each with what to do instead
 - `arrow.py`: pyarrow and pandas, loaded on first use

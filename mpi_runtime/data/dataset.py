@@ -13,8 +13,10 @@ import numpy
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks, conditions, unsupported
 from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
+from mpi_runtime.data.arrow import pc as pa_compute
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.context import DataContext
+from mpi_runtime.data.expressions import Expr, has_objects
 from mpi_runtime.data.files.saving import Saving, different
 from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
 from mpi_runtime.data.options import needs, step
@@ -34,8 +36,6 @@ from mpi_runtime.data.whole.dividing import count_rows, known_count
 if TYPE_CHECKING:
     import pandas
     import pyarrow
-
-    from mpi_runtime.data.expressions import Expr
 
 ROWS_SHOWN = 20
 TO_PANDAS = 100_000
@@ -106,15 +106,19 @@ class Dataset(DataIterator, Saving):
             options: those of `map_batches`, but for batches.
         """
         if (expr is None) == (fn is None):
-            raise ValueError("filter() needs either a function or expr=..., such as expr='id > 5'")
+            raise ValueError("Exactly one of fn and expr must be passed to filter(), such as expr='id > 5'")
         if fn is not None:
+            if not callable(fn):
+                raise ValueError(f"fn must be a UserDefinedFunction, a function or a class with __call__, not {fn!r}")
             return self._mapped(FILTER, "filter", fn, options)
+        if own := sorted(name for name in options if name.startswith("fn_")):
+            raise ValueError(f"filter(expr=...) takes no {', '.join(own)}: an expression has no arguments")
         condition = conditions.parsed(expr) if isinstance(expr, str) else expr
-
-        def kept(table: pyarrow.Table) -> pyarrow.Table:
-            return table.filter(getattr(condition, "column_of", lambda _: condition)(table))
-
-        return self._of_tables(f"filter({condition})", kept, options)
+        if isinstance(condition, Expr):
+            return self._of_exprs(f"filter({condition})", _filtered, [condition], options)
+        if not isinstance(condition, pa_compute.Expression):
+            raise TypeError(f"filter(expr=...) takes a text or an expression, not {condition!r}")
+        return self._of_tables(f"filter({condition})", lambda table: table.filter(condition), options)
 
     def map_batches(
         self,
@@ -218,15 +222,10 @@ class Dataset(DataIterator, Saving):
     def with_columns(self, exprs: Mapping[str, Expr], **options: object) -> Dataset:
         """Add columns, or replace them, by expressions; each sees those before it."""
         kept = dict(exprs)
-        if wrong := [name for name, expr in kept.items() if not hasattr(expr, "column_of")]:
-            raise TypeError(f"with_column() takes an expression of data.expressions, not {kept[wrong[0]]!r}")
-
-        def added(table: pyarrow.Table) -> pyarrow.Table:
-            for name, expr in kept.items():
-                table = blocks.with_column(table, name, expr.column_of(table))
-            return table
-
-        return self._of_tables(f"with_columns({kept})", added, options)
+        if wrong := [expr for expr in kept.values() if not isinstance(expr, Expr)]:
+            raise TypeError(f"with_column() takes an expression of data.expressions, not {wrong[0]!r}")
+        added = partial(_with_columns, list(kept))
+        return self._of_exprs(f"with_columns({kept})", added, list(kept.values()), options)
 
     def union(self, *other: Dataset) -> Dataset:
         """Join the rows of several data sets: first these, then the others'."""
@@ -576,6 +575,14 @@ class Dataset(DataIterator, Saving):
         wanted = needs(caller, False, **options)  # type: ignore[arg-type]
         return Dataset(Mapped(self._operator, Step(TABLES, caller, function), wanted))
 
+    def _of_exprs(
+        self, name: str, function: Callable[..., pyarrow.Table], exprs: list[Expr], options: Mapping[str, object]
+    ) -> Dataset:
+        if not any(map(has_objects, exprs)):
+            return self._of_tables(name, lambda table: function(exprs, table), options)
+        wanted = needs(name, True, **options)  # type: ignore[arg-type]
+        return Dataset(Mapped(self._operator, Step(TABLES, name, _OfExprs, constructor_args=(function, exprs)), wanted))
+
     def _note(self, stats: Stats) -> None:
         self._stats = stats
 
@@ -600,6 +607,26 @@ class Dataset(DataIterator, Saving):
 
     def _aggregate(self, kind: str, on: str | Sequence[str] | None, ignore_nulls: bool, ddof: int = 1) -> object:
         return aggregating.aggregate(self._operator, self._note, kind, on, ignore_nulls, ddof)
+
+
+class _OfExprs:
+    """A function of tables, with expressions that need objects of classes, which an actor keeps."""
+
+    def __init__(self, function: Callable[..., pyarrow.Table], exprs: list[Expr]) -> None:
+        self._made = partial(function, exprs)
+
+    def __call__(self, table: pyarrow.Table) -> pyarrow.Table:
+        return self._made(table)
+
+
+def _filtered(exprs: list[Expr], table: pyarrow.Table) -> pyarrow.Table:
+    return table.filter(exprs[0].column_of(table))
+
+
+def _with_columns(names: list[str], exprs: list[Expr], table: pyarrow.Table) -> pyarrow.Table:
+    for name, expr in zip(names, exprs, strict=True):
+        table = blocks.with_column(table, name, expr.column_of(table))
+    return table
 
 
 @published("mpi_runtime.data")
