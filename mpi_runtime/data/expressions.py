@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy
 from msgspec import Struct
 
-from mpi_runtime.data import namespaces, operations
+from mpi_runtime.data import blocks, namespaces, operations
 from mpi_runtime.data.arrow import pa, pc, pd
 from mpi_runtime.data.datatype import DataType
 from mpi_runtime.data.whole.exchange import check_columns
@@ -526,6 +526,19 @@ def udf(return_dtype: DataType | None = None) -> Callable[[Callable[..., object]
         return functools.update_wrapper(functools.partial(made, function), function)
 
     return decorated
+
+
+def check_exprs(given: Iterable[object]) -> None:
+    """Refuse what is not an expression, by TypeError."""
+    if wrong := [one for one in given if not isinstance(one, Expr)]:
+        raise TypeError(f"with_column() takes an expression of data.expressions, not {wrong[0]!r}")
+
+
+def with_columns(names: Sequence[str], exprs: Sequence[Expr], table: pyarrow.Table) -> pyarrow.Table:
+    """The table with columns of expressions, each of which sees those before it."""
+    for name, expr in zip(names, exprs, strict=True):
+        table = blocks.with_column(table, name, expr.column_of(table))
+    return table
 
 
 def has_objects(expr: Expr) -> bool:

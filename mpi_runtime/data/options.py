@@ -37,6 +37,10 @@ class ActorPoolStrategy(Struct, frozen=True):
         for name in self.__struct_fields__:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"ActorPoolStrategy({name}={value!r}): it must be 1 or more")
+        if self.size is not None and (self.min_size or self.max_size):
+            raise ValueError("ActorPoolStrategy takes either size, or min_size and max_size")
+        if self.min_size and self.max_size and self.min_size > self.max_size:
+            raise ValueError(f"ActorPoolStrategy(min_size={self.min_size}) is above max_size={self.max_size}")
 
 
 @published("mpi_runtime.data")
@@ -45,6 +49,11 @@ class TaskPoolStrategy(Struct, frozen=True):
 
     size: int | None = None
     """Their number."""
+
+    def __post_init__(self) -> None:
+        """ValueError: it is not above 0."""
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"TaskPoolStrategy(size={self.size!r}): it must be 1 or more")
 
 
 def needs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mpi_runtime.data.files import webdataset, writing
 from mpi_runtime.data.plan import Operator
@@ -116,9 +116,9 @@ class Saving:
         )
 
 
-def different(names: str | Sequence[str]) -> list[str]:
+def different(names: str | Iterable[str], caller: str = "it") -> list[str]:
     """Names of columns as a list; ValueError: one is not a string, or is there twice."""
     found = [names] if isinstance(names, str) else list(names)
     if wrong := [name for name in found if not isinstance(name, str) or found.count(name) > 1]:
-        raise ValueError(f"names of columns must be different strings: there is {wrong[0]!r} in {found}")
+        raise ValueError(f"{caller} expects unique column names, strings: there is {wrong[0]!r} in {found}")
     return found
