@@ -57,9 +57,12 @@ def _bytes(group: pq.RowGroupMetaData, columns: object) -> int:
 
 def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a file of comma-separated values."""
-    with pa_csv.open_csv(path, **options) as reader:
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
+    try:
+        with pa_csv.open_csv(path, **options) as reader:
+            for batch in reader:
+                yield pa.Table.from_batches([batch])
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"Failed to read CSV file {path}: {error}") from error
 
 
 def json_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
@@ -107,7 +110,7 @@ def text_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tabl
 def binary_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """A row with all bytes of a file."""
     del options
-    with open(path, "rb") as file:
+    with pa.input_stream(path, compression="detect") as file:
         yield pa.table({"bytes": pa.array([file.read()], pa.large_binary())})
 
 
@@ -124,7 +127,11 @@ def numpy_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tab
 def images_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """A row with an image."""
     pillow = optional.load("read_images", "PIL.Image", "pillow")
-    with pillow.open(path) as image:
+    try:
+        image = pillow.open(path)
+    except pillow.UnidentifiedImageError as error:
+        raise ValueError(f"{path} is not an image: {error}") from error
+    with image:
         image.load()
         made = image
         if options["size"] is not None:
