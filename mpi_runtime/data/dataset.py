@@ -64,7 +64,7 @@ class Dataset(DataIterator, Saving):
         self._settings: DataContext | None = None
 
     @staticmethod
-    def of_operator(operator: Operator) -> Dataset:
+    def _of_operator(operator: Operator) -> Dataset:
         """The rows of an operator of `data/plan.py`."""
         return Dataset(operator)
 

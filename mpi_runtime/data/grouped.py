@@ -38,7 +38,7 @@ class GroupedData:
         reductions = tuple((type(fn).__qualname__, vars(fn)) for fn in aggs)
         made = self._exchanged(grouping.held(self._dataset._operator, self._names, aggs), reductions)
         ended = Step(TABLES, "aggregate", grouping.ended, (self._names, aggs))
-        return self._dataset.of_operator(Mapped(made, ended, PLAIN))
+        return self._dataset._of_operator(Mapped(made, ended, PLAIN))
 
     def count(self) -> Dataset:
         """The number of rows of each group, in the column "count()"."""
@@ -80,7 +80,7 @@ class GroupedData:
         )
         of_groups = grouping.of_groups(fn, self._names, batch_format)
         options.pop("zero_copy_batch", None)
-        all_rows = self._dataset.of_operator(whole)
+        all_rows = self._dataset._of_operator(whole)
         return all_rows.map_batches(of_groups, batch_format="pyarrow", **options)  # type: ignore[arg-type]
 
     def with_column(self, column_name: str, expr: Expr, **options: object) -> Dataset:

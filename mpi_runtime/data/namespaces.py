@@ -126,11 +126,11 @@ class Maps(Namespace):
 
     def keys(self) -> Any:
         """The keys of each map, as a list."""
-        return self._call(functools.partial(_of_maps, 0), self._expr)
+        return self._call(_keys_of, self._expr)
 
     def values(self) -> Any:
         """The values of each map, as a list."""
-        return self._call(functools.partial(_of_maps, 1), self._expr)
+        return self._call(_values_of, self._expr)
 
 
 class Arrays(Namespace):
@@ -199,8 +199,15 @@ def _in_lists(like: Any, lengths: Any, items: Any) -> Any:
     return made.from_arrays(pa.array([*offsets, end], kind), _whole(items))
 
 
-def _of_maps(place: int, column: object) -> Any:
-    maps = _whole(column)
+def _keys_of(column: object) -> Any:
+    return _of_maps(_whole(column), 0)
+
+
+def _values_of(column: object) -> Any:
+    return _of_maps(_whole(column), 1)
+
+
+def _of_maps(maps: Any, place: int) -> Any:
     if not pa.types.is_map(maps.type):
         raise TypeError(f"map.keys() and map.values() require maps, not {maps.type}")
     return _in_lists(maps, pc.list_value_length(maps.cast(_entries(maps.type))), (maps.keys, maps.items)[place])

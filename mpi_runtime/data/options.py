@@ -132,6 +132,9 @@ def _concurrency(given: object, is_class: bool, caller: str) -> Concurrency:
     )
 
 
+_COROUTINES = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+
+
 def step(
     kind: str,
     caller: str,
@@ -148,7 +151,7 @@ def step(
     """
     if not callable(function):
         raise TypeError(f"{caller}() takes a function or a class with __call__, not {function!r}")
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+    if any(test(one) for test in _COROUTINES for one in (function, getattr(function, "__call__", None))):  # noqa: B004
         raise TypeError(f"{caller}() takes no coroutine: call asyncio.run() inside a plain function")
     is_class = inspect.isclass(function)
     if is_class and not callable(getattr(function, "__call__", None)):  # noqa: B004
