@@ -400,7 +400,7 @@ class Dataset(DataIterator, Saving):
         made = partial(sorting.by_range, "sort", self._operator, keys, None, begins=boundaries)
         return Dataset(Exchanged((self._operator,), "sort", (keys, boundaries), made))
 
-    def groupby(self, key: str | Sequence[str] | None, num_partitions: int | None = None) -> GroupedData:
+    def groupby(self, key: str | Sequence[str] | None, num_partitions: int | None = None) -> GroupedData[Dataset]:
         """Make groups of the rows with equal values in a column, or in several; a missing value is equal to others.
 
             ds.groupby("kind").mean("price")
