@@ -46,7 +46,7 @@ class Step(Struct, frozen=True):
     constructor_args: tuple[object, ...] = ()
     constructor_kwargs: Mapping[str, object] = {}
     batch_size: int | None = None
-    batch_format: str | None = None
+    batch_format: str | None = "default"
     zero_copy: bool = False
     is_exact: bool = False
     """Whether each table that it makes is a block, whatever its size."""
