@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
 from typing import Any
 
 import numpy
 import pytest
 
-import mpi_runtime
 from mpi_runtime import data
 from mpi_runtime.data.datatype import DataType
 from mpi_runtime.data.expressions import BinaryExpr, Expr, Operation, UDFExpr, col, lit, udf
@@ -18,11 +16,7 @@ pyarrow = pytest.importorskip("pyarrow")
 pc = pytest.importorskip("pyarrow.compute")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def job() -> Iterator[None]:
-    mpi_runtime.init(num_cpus=2)
-    yield
-    mpi_runtime.shutdown()
+pytestmark = pytest.mark.usefixtures("job")
 
 
 def made(values: object, *exprs: Expr) -> list[list[object]]:
