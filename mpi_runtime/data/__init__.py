@@ -9,7 +9,9 @@ function that tasks or actors call, and a budget in bytes bounds the blocks that
 loads before it is used.
 
 - `dataset.py`: `Dataset`: transformations, and what asks for rows
+- `grouped.py`: groups of its rows
 - `sources.py`: data sets of numbers, lists, arrays and tables
+- `references.py`: blocks as references that a program has, or gets
 - `files/`: files as data sets, and data sets as files
 - `others.py`: data sets of torch and of Hugging Face
 - `iterating.py`: rows and batches in the process that asks
@@ -19,7 +21,9 @@ loads before it is used.
 - `steps.py`: what a task does with its blocks
 - `whole/`: what needs all rows at once
 - `conditions.py`: conditions in strings
-- `expressions.py`: columns made of columns, without functions
+- `expressions.py`: columns made of columns
+- `namespaces.py`: functions of expressions, by the kind of values
+- `operations.py`: what the operators of expressions do
 - `options.py`: arguments of transformations
 - `aggregate.py`: what groups are reduced to
 - `blocks.py`: tables, batches and rows
@@ -27,7 +31,7 @@ loads before it is used.
 - `columns_of_torch.py`: batches as tensors
 - `schema.py`: the columns of a data set
 - `accessor.py`: blocks, by names that programs for Ray use
-- `datatype.py`: types, by such names
+- `datatype.py`: types of values
 - `context.py`: settings
 - `unsupported.py`: what Ray Data has and is not here, each with what to do instead
 - `arrow.py`: pyarrow and pandas, loaded on first use
@@ -41,7 +45,8 @@ _HOMES = {
     "aggregate": "AbsMax AggregateFn AggregateFnV2 AsList Count CountDistinct Max Mean Min MissingValuePercentage "
     "Quantile Std Sum Unique ValueCounter ZeroPercentage",
     "context": "DataContext ExecutionOptions ExecutionResources",
-    "dataset": "Dataset GroupedData MaterializedDataset",
+    "dataset": "Dataset MaterializedDataset",
+    "grouped": "GroupedData",
     "iterating": "DataIterator",
     "options": "ActorPoolStrategy TaskPoolStrategy",
     "files.finding": "FileShuffleConfig",
@@ -49,7 +54,8 @@ _HOMES = {
     "read_webdataset",
     "schema": "Schema",
     "others": "from_huggingface from_torch",
-    "sources": "from_arrow from_blocks from_items from_numpy from_pandas range range_tensor",
+    "sources": "from_arrow from_arrow_refs from_blocks from_items from_numpy from_numpy_refs from_pandas "
+    "from_pandas_refs range range_tensor",
     "splitting": "StreamSplitDataIterator",
     "steps": "BlockError BlockValueError",
     "files.writing": "SaveMode",
@@ -57,13 +63,14 @@ _HOMES = {
 """The names of each module, which is loaded when one of them is used."""
 
 __all__ = [
-    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "AsList", "BlockError", "BlockValueError", "Count",
-    "CountDistinct", "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "ExecutionResources",
+    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "AsList", "BlockError", "BlockValueError",
+    "Count", "CountDistinct", "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "ExecutionResources",
     "FileShuffleConfig", "GroupedData", "MaterializedDataset", "Max", "Mean", "Min", "MissingValuePercentage",
     "Quantile", "SaveMode", "Schema", "Std", "Sum", "TaskPoolStrategy", "Unique", "ValueCounter", "ZeroPercentage",
-    "from_arrow", "from_blocks", "from_huggingface", "from_items", "from_numpy", "from_pandas", "from_torch", "range",
-    "range_tensor", "read_binary_files", "read_csv", "read_images", "read_json", "read_numpy", "read_parquet",
-    "read_text", "read_webdataset",
+    "from_arrow", "from_arrow_refs", "from_blocks", "from_huggingface", "from_items", "from_numpy",
+    "from_numpy_refs", "from_pandas", "from_pandas_refs", "from_torch", "range", "range_tensor",
+    "read_binary_files", "read_csv", "read_images", "read_json", "read_numpy", "read_parquet", "read_text",
+    "read_webdataset",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -86,7 +93,7 @@ if TYPE_CHECKING:
         ZeroPercentage,
     )
     from mpi_runtime.data.context import DataContext, ExecutionOptions, ExecutionResources
-    from mpi_runtime.data.dataset import Dataset, GroupedData, MaterializedDataset
+    from mpi_runtime.data.dataset import Dataset, MaterializedDataset
     from mpi_runtime.data.files.finding import FileShuffleConfig
     from mpi_runtime.data.files.reading import (
         read_binary_files,
@@ -99,16 +106,20 @@ if TYPE_CHECKING:
         read_webdataset,
     )
     from mpi_runtime.data.files.writing import SaveMode
+    from mpi_runtime.data.grouped import GroupedData
     from mpi_runtime.data.iterating import DataIterator
     from mpi_runtime.data.options import ActorPoolStrategy, TaskPoolStrategy
     from mpi_runtime.data.others import from_huggingface, from_torch
     from mpi_runtime.data.schema import Schema
     from mpi_runtime.data.sources import (
         from_arrow,
+        from_arrow_refs,
         from_blocks,
         from_items,
         from_numpy,
+        from_numpy_refs,
         from_pandas,
+        from_pandas_refs,
         range,
         range_tensor,
     )

@@ -48,6 +48,7 @@ class Count(AggregateFnV2):
 class _OfKernel(AggregateFnV2):
     """A function of pyarrow, and one that joins two of its results."""
 
+    may_lack_column = False
     kind = ""
     kernel = ""
     join: Callable[[list[object]], object] = sum  # type: ignore[assignment]

@@ -20,7 +20,7 @@ ITEM = "item"
 DATA = "data"
 """The column of arrays that have no name."""
 FORMATS = ("default", "numpy", "pandas", "pyarrow", None)
-"""Forms of batches. "default" and None are "numpy"."""
+"""Forms of batches. "default" is "numpy", and None "pyarrow", the form of blocks."""
 NO_COLUMNS = "rows need a column: without one nothing of them could be passed on. Keep one, or make one"
 Row = dict[str, object]
 
@@ -74,7 +74,7 @@ def _of_mapping(batch: Mapping[str, object], maker: str) -> pyarrow.Table:
         elif hasattr(value, "__array__") and numpy.ndim(value):  # such as tensors of torch
             made[name] = columns.of_numpy(numpy.asarray(value))
         else:
-            raise TypeError(
+            raise ValueError(
                 f"{maker} must return an array or a list for each column, one item for each row: {name!r} is "
                 f"{type(value).__name__}"
             )
@@ -119,7 +119,7 @@ def values_of(column: pyarrow.ChunkedArray) -> list[object]:
 
 def to_batch(block: pyarrow.Table, form: str | None, zero_copy: bool = False) -> object:
     """Make a batch of a block. With `zero_copy` its arrays may be read-only."""
-    if form == "pyarrow":
+    if form in ("pyarrow", None):
         return block
     check_columns(block)
     columns = _columns()

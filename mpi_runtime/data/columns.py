@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import cloudpickle
@@ -101,12 +102,15 @@ def to_numpy(column: pa.ChunkedArray, zero_copy: bool = False) -> numpy.ndarray:
     """Make an array of a column."""
     kind = column.type
     if isinstance(kind, pa.FixedShapeTensorType):
+        if column.null_count:
+            return _in_array(to_values(column))
         chunks = [chunk.to_numpy_ndarray() for chunk in column.chunks if len(chunk)]
         if not chunks:
             return numpy.empty((0, *kind.shape), kind.value_type.to_pandas_dtype())
         return numpy.concatenate(chunks) if len(chunks) > 1 else numpy.asarray(chunks[0])
     if isinstance(kind, TensorType):
-        return _stacked([numpy.asarray(value) for value in to_values(column)])
+        values = to_values(column)
+        return _in_array(values) if column.null_count else _stacked(list(map(numpy.asarray, values)))
     if isinstance(kind, ObjectType):
         return _in_array(to_values(column))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -152,13 +156,19 @@ def _stacked(arrays: list[numpy.ndarray]) -> numpy.ndarray:
 def to_values(column: pa.ChunkedArray) -> list[object]:
     """Make a list of a column's values."""
     kind = column.type
-    if isinstance(kind, pa.FixedShapeTensorType):
+    if isinstance(kind, pa.FixedShapeTensorType) and not column.null_count:
         return list(to_numpy(column))
-    if isinstance(kind, TensorType):
-        return [_array_of(value) for chunk in column.chunks for value in chunk.storage.to_pylist()]
-    if isinstance(kind, ObjectType):
-        return [pickle.loads(value) for chunk in column.chunks for value in chunk.storage.to_pylist()]
-    return list(column.to_pylist())
+    one: Callable[..., object]
+    if isinstance(kind, pa.FixedShapeTensorType):  # some are missing
+        one = partial(_of_flat, shape=tuple(kind.shape), dtype=kind.value_type.to_pandas_dtype())
+    elif isinstance(kind, TensorType):
+        one = _array_of
+    elif isinstance(kind, ObjectType):
+        one = pickle.loads
+    else:
+        return list(column.to_pylist())
+    stored = (value for chunk in column.chunks for value in chunk.storage.to_pylist())
+    return [None if value is None else one(value) for value in stored]
 
 
 def is_own(kind: pa.DataType) -> bool:
@@ -196,6 +206,10 @@ def _of_objects(values: Sequence[object]) -> pa.Array:
 
 def _array_of(value: dict[str, object]) -> numpy.ndarray:
     return numpy.frombuffer(value["data"], value["dtype"]).reshape(value["shape"])  # type: ignore[call-overload, no-any-return]
+
+
+def _of_flat(values: list[object], shape: tuple[int, ...], dtype: type) -> numpy.ndarray:
+    return numpy.array(values, dtype).reshape(shape)
 
 
 def _in_array(values: Sequence[object]) -> numpy.ndarray:

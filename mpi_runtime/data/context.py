@@ -96,6 +96,21 @@ class ExecutionOptions(Struct):
         return int(limit) if limit and math.isfinite(limit) else None
 
 
+_WITHOUT_EFFECT: dict[str, object] = {
+    "actor_prefetcher_enabled": False, "actor_task_retry_on_errors": False, "decoding_size_estimation": True,
+    "enable_auto_log_stats": False, "enable_fallback_to_arrow_object_ext_type": None,
+    "enable_operator_progress_bars": True, "enable_pandas_block": True, "enable_tensor_extension_casting": True,
+    "large_args_threshold": 50 * MIB,
+    "min_parallelism": 200, "op_resource_reservation_enabled": True, "op_resource_reservation_ratio": 0.5,
+    "print_on_execution_start": True, "raise_original_map_exception": False, "read_op_min_num_blocks": 200,
+    "streaming_read_buffer_size": 32 * MIB, "target_min_block_size": MIB, "trace_allocations": False,
+    "use_arrow_tensor_v2": True, "use_polars": False, "use_push_based_shuffle": False, "use_ray_tqdm": True,
+    "verbose_stats_logs": False, "wait_for_min_actors_s": -1,
+    "warn_on_driver_memory_usage_bytes": 2048 * MIB,
+}  # fmt: skip
+"""Settings of Ray that programs read, and put back after a change. They have no effect."""
+
+
 @published("mpi_runtime.data")
 class DataContext:
     """The settings of this process: `DataContext.get_current()`. Others that programs written for Ray set are kept."""
@@ -121,6 +136,11 @@ class DataContext:
         if DataContext._current is None:
             DataContext._current = DataContext()
         return DataContext._current
+
+    def __getattr__(self, name: str) -> object:
+        if name not in _WITHOUT_EFFECT:
+            raise AttributeError(f"DataContext has no setting {name!r}")
+        return _WITHOUT_EFFECT[name]
 
     def enter(self) -> None:
         """Become the settings of this process."""

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import numpy
 
 from mpi_runtime.core import published
-from mpi_runtime.data import blocks, conditions, unsupported
-from mpi_runtime.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, Unique, names_of
+from mpi_runtime.data import blocks, conditions, references, unsupported
+from mpi_runtime.data.aggregate import AggregateFn, Unique, names_of
+from mpi_runtime.data.arrow import pc as pa_compute
 from mpi_runtime.data.blocks import Row
 from mpi_runtime.data.context import DataContext
+from mpi_runtime.data.expressions import Expr, check_exprs, has_objects, with_columns
 from mpi_runtime.data.files.saving import Saving, different
+from mpi_runtime.data.grouped import GroupedData
 from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
 from mpi_runtime.data.options import needs, step
 from mpi_runtime.data.plan import PLAIN, Divided, Exchanged, Joined, Limited, Mapped, Operator, sources
@@ -28,14 +31,14 @@ from mpi_runtime.data.streams.progress import Stats
 from mpi_runtime.data.streams.records import Block
 from mpi_runtime.data.streams.running import Running, tables_of
 from mpi_runtime.data.streams.storing import of_blocks, stored
-from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, sorting
+from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, joining, sorting
 from mpi_runtime.data.whole.dividing import count_rows, known_count
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-    from mpi_runtime.data.expressions import Expr
+    from mpi_runtime import ObjectRef
 
 ROWS_SHOWN = 20
 TO_PANDAS = 100_000
@@ -56,8 +59,23 @@ class Dataset(DataIterator, Saving):
         """Use the functions of `mpi_runtime.data` instead."""
         self._operator = operator
         self._stats: Stats | None = None
+        self._name: str | None = None
         self._schema: Schema | None = None
         self._settings: DataContext | None = None
+
+    @staticmethod
+    def _of_operator(operator: Operator) -> Dataset:
+        """The rows of an operator of `data/plan.py`."""
+        return Dataset(operator)
+
+    @property
+    def name(self) -> str | None:
+        """A name that `set_name` has given."""
+        return self._name
+
+    def set_name(self, name: str | None) -> None:
+        """Give it a name, for the program itself."""
+        self._name = name
 
     @property
     def context(self) -> DataContext:
@@ -106,15 +124,19 @@ class Dataset(DataIterator, Saving):
             options: those of `map_batches`, but for batches.
         """
         if (expr is None) == (fn is None):
-            raise ValueError("filter() needs either a function or expr=..., such as expr='id > 5'")
+            raise ValueError("Exactly one of fn and expr must be passed to filter(), such as expr='id > 5'")
         if fn is not None:
+            if not callable(fn):
+                raise ValueError(f"fn must be a UserDefinedFunction, a function or a class with __call__, not {fn!r}")
             return self._mapped(FILTER, "filter", fn, options)
+        if own := sorted(name for name in options if name.startswith("fn_")):
+            raise ValueError(f"filter(expr=...) takes no {', '.join(own)}: an expression has no arguments")
         condition = conditions.parsed(expr) if isinstance(expr, str) else expr
-
-        def kept(table: pyarrow.Table) -> pyarrow.Table:
-            return table.filter(getattr(condition, "column_of", lambda _: condition)(table))
-
-        return self._of_tables(f"filter({condition})", kept, options)
+        if isinstance(condition, Expr):
+            return self._of_exprs(f"filter({condition})", _filtered, [condition], options)
+        if not isinstance(condition, pa_compute.Expression):
+            raise TypeError(f"filter(expr=...) takes a text or an expression, not {condition!r}")
+        return self._of_tables(f"filter({condition})", lambda table: table.filter(condition), options)
 
     def map_batches(
         self,
@@ -165,23 +187,24 @@ class Dataset(DataIterator, Saving):
 
     def select_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Keep these columns."""
-        names = different(cols)
+        names = different(cols, "select_columns")
         return self._of_tables("select_columns", lambda table: table.select(names), options)
 
     def drop_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Leave out these columns."""
-        names = different(cols)
+        names = different(cols, "drop_columns")
         return self._of_tables("drop_columns", lambda table: table.drop_columns(names), options)
 
     def rename_columns(self, names: Sequence[str] | Mapping[str, str], **options: object) -> Dataset:
         """Give columns other names: all, or those of a dictionary."""
-        if not different(list(names.values()) if isinstance(names, Mapping) else names):
+        given = list(names.values()) if isinstance(names, Mapping) else names
+        if not different(given, "rename_columns") or (isinstance(names, Mapping) and not different(names)):
             raise ValueError("rename_columns() needs at least one name")
 
         def renamed(table: pyarrow.Table) -> pyarrow.Table:
             if isinstance(names, Mapping):
                 if unknown := [name for name in names if name not in table.column_names]:
-                    raise ValueError(f"there is no column {', '.join(unknown)}: there are {table.column_names}")
+                    raise ValueError(exchange.no_column(unknown, table))
                 return table.rename_columns([names.get(name, name) for name in table.column_names])
             return table.rename_columns(list(names))
 
@@ -218,15 +241,9 @@ class Dataset(DataIterator, Saving):
     def with_columns(self, exprs: Mapping[str, Expr], **options: object) -> Dataset:
         """Add columns, or replace them, by expressions; each sees those before it."""
         kept = dict(exprs)
-        if wrong := [name for name, expr in kept.items() if not hasattr(expr, "column_of")]:
-            raise TypeError(f"with_column() takes an expression of data.expressions, not {kept[wrong[0]]!r}")
-
-        def added(table: pyarrow.Table) -> pyarrow.Table:
-            for name, expr in kept.items():
-                table = blocks.with_column(table, name, expr.column_of(table))
-            return table
-
-        return self._of_tables(f"with_columns({kept})", added, options)
+        check_exprs(kept.values())
+        added = partial(with_columns, list(kept))
+        return self._of_exprs(f"with_columns({kept})", added, list(kept.values()), options)
 
     def union(self, *other: Dataset) -> Dataset:
         """Join the rows of several data sets: first these, then the others'."""
@@ -240,6 +257,57 @@ class Dataset(DataIterator, Saving):
         """
         operators = (self._operator, *(one._operator for one in other))
         return Dataset(Exchanged(operators, "zip", (), partial(dividing.beside, operators)))
+
+    def join(
+        self,
+        ds: Dataset,
+        join_type: str,
+        num_partitions: int,
+        on: Sequence[str] = ("id",),
+        right_on: Sequence[str] | None = None,
+        left_suffix: str | None = None,
+        right_suffix: str | None = None,
+        *,
+        partition_size_hint: int | None = None,
+        aggregator_ray_remote_args: Mapping[str, object] | None = None,
+        validate_schemas: bool = False,
+    ) -> Dataset:
+        """Join the rows of two data sets whose keys are equal; missing keys are equal to nothing.
+
+            ds.join(names, join_type="inner", num_partitions=8, on=("id",))
+
+        All rows are made first. The store spills those for which it has no memory.
+
+        Args:
+            ds: the right side.
+            join_type: "inner", or "left_", "right_" or "full_outer": also the rows of that side without others. "left_"
+                or "right_semi": only the rows of that side that have others; "left_" or "right_anti": that have none.
+            num_partitions: the number of blocks of the result. The rows of each must fit into the memory of a process.
+            on: the columns with the keys, a list or a tuple.
+            right_on: those of the right side, if they have other names.
+            left_suffix: at the end of names that both sides have, of the left side.
+            right_suffix: the same of the right side.
+            partition_size_hint: Ray's, without effect.
+            aggregator_ray_remote_args: Ray's, without effect.
+            validate_schemas: refuse keys of different types now; this needs the columns of both sides.
+        """
+        del partition_size_hint, aggregator_ray_remote_args
+        for name, value in (("on", on), ("right_on", right_on)):
+            if value is not None and not isinstance(value, list | tuple):
+                raise ValueError(f"Expected tuple or list as `{name}` (got {type(value).__name__})")
+        kind = str(getattr(join_type, "value", join_type))
+        if kind not in joining.KINDS:
+            raise ValueError(f"join_type must be one of {', '.join(joining.KINDS)}, not {join_type!r}")
+        check_positive("num_partitions", num_partitions)
+        keys = (tuple(different(on, "join")), tuple(different(right_on or on, "join")))
+        if not keys[0] or len(keys[0]) != len(keys[1]):
+            raise ValueError(f"join() needs as many keys of one side as of the other, not {keys[0]} and {keys[1]}")
+        if validate_schemas:
+            joining.check_keys(self.schema(), ds.schema(), keys)
+        join = joining.Join(kind, keys, (left_suffix, right_suffix))
+        made = partial(joining.joined, self._operator, ds._operator, join, num_partitions)
+        arguments = (kind, keys, left_suffix, right_suffix, num_partitions)
+        return Dataset(Exchanged((self._operator, ds._operator), "join", arguments, made, keeps_rows=False))
 
     def random_sample(self, fraction: float, *, seed: int | None = None) -> Dataset:
         """Keep each row with this probability. The same seed keeps the same rows, if the blocks are the same."""
@@ -274,9 +342,13 @@ class Dataset(DataIterator, Saving):
             raise NotImplementedError("repartition(strict=True) is not here: blocks that are smaller stay possible")
         check_positive("num_blocks", num_blocks)
         check_positive("target_num_rows_per_block", target_num_rows_per_block)
-        if (num_blocks is None) == (target_num_rows_per_block is None):
-            raise ValueError("repartition() needs either num_blocks or target_num_rows_per_block")
+        if num_blocks is not None and target_num_rows_per_block is not None:
+            raise ValueError("Only one of `num_blocks` or `target_num_rows_per_block` must be set, but not both.")
+        if num_blocks is None and target_num_rows_per_block is None:
+            raise ValueError("Either `num_blocks` or `target_num_rows_per_block` must be set")
         if num_blocks is None:
+            if shuffle:
+                raise ValueError("`shuffle` must be False when `target_num_rows_per_block` is set.")
             return Dataset(Divided(self._operator, rows=target_num_rows_per_block or 0))
         if shuffle:
             return self.random_shuffle(num_blocks=num_blocks)
@@ -307,7 +379,12 @@ class Dataset(DataIterator, Saving):
         made = partial(exchange.block_order, self._operator, seed)
         return Dataset(Exchanged((self._operator,), "randomize_block_order", (seed,), made, is_stored=True))
 
-    def sort(self, key: str | Sequence[str], descending: bool | Sequence[bool] = False) -> Dataset:
+    def sort(
+        self,
+        key: str | Sequence[str],
+        descending: bool | Sequence[bool] = False,
+        boundaries: Sequence[object] | None = None,
+    ) -> Dataset:
         """Bring all rows into the order of a column, or of several; rows with missing values are last.
 
         All rows are made first. The store spills those for which it has no memory. Equal rows keep their order.
@@ -315,12 +392,15 @@ class Dataset(DataIterator, Saving):
         Args:
             key: a column, or a list of columns.
             descending: from the greatest, for all columns or for each.
+            boundaries: of one column: the values with which blocks begin, but for the first; [10, 20] makes three.
         """
         keys = sorting.keys_of("sort", key, descending)
-        made = partial(sorting.by_range, "sort", self._operator, keys, None)
-        return Dataset(Exchanged((self._operator,), "sort", (keys,), made))
+        if boundaries is not None and len(keys) > 1:
+            raise ValueError(f"sort(boundaries={boundaries!r}) needs one column, not {key!r}")
+        made = partial(sorting.by_range, "sort", self._operator, keys, None, begins=boundaries)
+        return Dataset(Exchanged((self._operator,), "sort", (keys, boundaries), made))
 
-    def groupby(self, key: str | Sequence[str] | None, num_partitions: int | None = None) -> GroupedData:
+    def groupby(self, key: str | Sequence[str] | None, num_partitions: int | None = None) -> GroupedData[Dataset]:
         """Make groups of the rows with equal values in a column, or in several; a missing value is equal to others.
 
             ds.groupby("kind").mean("price")
@@ -399,11 +479,11 @@ class Dataset(DataIterator, Saving):
         Args:
             n: the number of parts. Their sizes differ by one row at most.
             equal: all have the same number of rows; up to `n - 1` rows are left out.
-            locality_hints: accepted, without effect.
+            locality_hints: an actor for each part; accepted, without effect.
         """
-        del locality_hints
         if not isinstance(n, int) or n < 1:
             raise ValueError(f"split(n): n must be a number above 0, not {n!r}")
+        check_hints(n, locality_hints)
         whole = self.materialize()
         rows = whole.count()
         kept = rows - rows % n if equal else rows
@@ -422,6 +502,8 @@ class Dataset(DataIterator, Saving):
         if not shares or min(shares) <= 0 or sum(shares) >= 1:
             raise ValueError(f"split_proportionately() needs parts above 0 with a sum below 1, not {proportions!r}")
         whole = self.materialize()
+        if whole.count() <= len(shares):
+            raise ValueError(f"split_proportionately() has {whole.count()} rows, too few for {len(shares) + 1} parts")
         return whole._cut_at(dividing.edges(whole.count(), shares))
 
     def materialize(self) -> MaterializedDataset:
@@ -430,6 +512,20 @@ class Dataset(DataIterator, Saving):
         made = MaterializedDataset(of_blocks(kept, "materialized"), kept)
         made._stats = self._stats
         return made
+
+    def to_arrow_refs(self) -> list[ObjectRef[pyarrow.Table]]:
+        """Run it, and return a reference to the table of each block."""
+        return [block.value for block in self.materialize()._kept]  # type: ignore[misc]
+
+    get_internal_block_refs = to_arrow_refs
+
+    def to_pandas_refs(self) -> list[ObjectRef[pandas.DataFrame]]:
+        """Run it, and return a reference to a data frame for each block."""
+        return references.batches(self.materialize()._kept, "pandas")
+
+    def to_numpy_refs(self, *, column: str | None = None) -> list[ObjectRef[object]]:
+        """Run it, and return a reference to arrays by column for each block, or to the array of one column."""
+        return references.batches(self.materialize()._kept, "numpy", column)
 
     def take(self, limit: int = ROWS_SHOWN) -> list[Row]:
         """Return the first rows."""
@@ -520,8 +616,8 @@ class Dataset(DataIterator, Saving):
             equal: all get the same number of rows; up to `n - 1` rows are left out.
             locality_hints: accepted, without effect: a block is read where the iterator is.
         """
-        del locality_hints
         check_positive("n", n)
+        check_hints(n, locality_hints)
         settings = self._settings or DataContext.get_current()
         shares = Shares(self._operator, n, equal, settings.copy())
         return [StreamSplitDataIterator(shares, rank) for rank in range(n)]
@@ -543,13 +639,21 @@ class Dataset(DataIterator, Saving):
         return f"{type(self).__name__}(num_rows={'?' if count is None else count}, schema={schema})"
 
     def __iter__(self) -> None:
-        raise TypeError("a Dataset cannot be iterated over: use iter_rows() or iter_batches()")
+        raise TypeError("`Dataset` objects aren't iterable: use iter_rows() or iter_batches()")
 
     def __len__(self) -> int:
-        raise AttributeError("a Dataset has no len(): use count(), which may run it")
+        raise AttributeError("a Dataset has no len(). Use `ds.count()` to compute the length, which may run it")
 
     def __bool__(self) -> bool:
         return True
+
+    def num_blocks(self) -> int:
+        """The number of blocks of a data set that is stored. NotImplementedError: it is not."""
+        raise NotImplementedError("num_blocks() is that of a MaterializedDataset: materialize() makes one")
+
+    def size_bytes(self) -> int:
+        """The bytes of all blocks of a data set that is stored. NotImplementedError: it is not."""
+        raise NotImplementedError("size_bytes() is that of a MaterializedDataset: materialize() makes one")
 
     def __getattr__(self, name: str) -> object:
         raise AttributeError(unsupported.of_dataset(name))
@@ -576,6 +680,14 @@ class Dataset(DataIterator, Saving):
         wanted = needs(caller, False, **options)  # type: ignore[arg-type]
         return Dataset(Mapped(self._operator, Step(TABLES, caller, function), wanted))
 
+    def _of_exprs(
+        self, name: str, function: Callable[..., pyarrow.Table], exprs: list[Expr], options: Mapping[str, object]
+    ) -> Dataset:
+        if not any(map(has_objects, exprs)):
+            return self._of_tables(name, lambda table: function(exprs, table), options)
+        wanted = needs(name, True, **options)  # type: ignore[arg-type]
+        return Dataset(Mapped(self._operator, Step(TABLES, name, _OfExprs, constructor_args=(function, exprs)), wanted))
+
     def _note(self, stats: Stats) -> None:
         self._stats = stats
 
@@ -600,6 +712,26 @@ class Dataset(DataIterator, Saving):
 
     def _aggregate(self, kind: str, on: str | Sequence[str] | None, ignore_nulls: bool, ddof: int = 1) -> object:
         return aggregating.aggregate(self._operator, self._note, kind, on, ignore_nulls, ddof)
+
+
+class _OfExprs:
+    """A function of tables, with expressions that need objects of classes, which an actor keeps."""
+
+    def __init__(self, function: Callable[..., pyarrow.Table], exprs: list[Expr]) -> None:
+        self._made = partial(function, exprs)
+
+    def __call__(self, table: pyarrow.Table) -> pyarrow.Table:
+        return self._made(table)
+
+
+def check_hints(n: int, hints: Sequence[object] | None) -> None:
+    """Refuse places for another number of parts, by ValueError."""
+    if hints is not None and len(hints) != n:
+        raise ValueError(f"locality_hints has {len(hints)} actors, for {n} parts: it needs one for each")
+
+
+def _filtered(exprs: list[Expr], table: pyarrow.Table) -> pyarrow.Table:
+    return table.filter(exprs[0].column_of(table))
 
 
 @published("mpi_runtime.data")
@@ -635,79 +767,3 @@ class MaterializedDataset(Dataset):
         self.schema()
         head, _, rest = super().__repr__().partition("(")
         return f"{head}(num_blocks={self.num_blocks()}, {rest}"
-
-
-@published("mpi_runtime.data")
-class GroupedData:
-    """The groups of a data set: see `Dataset.groupby`."""
-
-    def __init__(self, dataset: Dataset, key: str | Sequence[str] | None, num_partitions: int | None = None) -> None:
-        """`num_partitions`: the number of blocks of the result."""
-        if num_partitions is not None and num_partitions <= 0:
-            raise ValueError(f"num_partitions must be a number above 0, not {num_partitions!r}")
-        self._dataset = dataset
-        self._keys = sorting.keys_of("groupby", key) if key else ()
-        self._names = [name for name, _ in self._keys]
-        self._count = num_partitions
-
-    def aggregate(self, *aggs: AggregateFn) -> Dataset:
-        """Reduce each group: a row with the keys, and a column for each reduction."""
-        reductions = tuple((type(fn).__qualname__, vars(fn)) for fn in aggs)
-        made = self._exchanged(grouping.held(self._dataset._operator, self._names, aggs), reductions)
-        return Dataset(Mapped(made, Step(TABLES, "aggregate", grouping.ended, (self._names, aggs)), PLAIN))
-
-    def count(self) -> Dataset:
-        """The number of rows of each group, in the column "count()"."""
-        return self.aggregate(Count())
-
-    def sum(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """The sum of a column in each group, as "sum(a)"; None: of all columns but the keys."""
-        return self._on(Sum, on, ignore_nulls)
-
-    def min(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """The least value of a column in each group, as `sum`."""
-        return self._on(Min, on, ignore_nulls)
-
-    def max(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """The greatest value of a column in each group, as `sum`."""
-        return self._on(Max, on, ignore_nulls)
-
-    def mean(self, on: str | Sequence[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """The mean of a column in each group, as `sum`."""
-        return self._on(Mean, on, ignore_nulls)
-
-    def std(self, on: str | Sequence[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Dataset:
-        """The standard deviation of a column in each group, as `sum`; `ddof` is subtracted from the number."""
-        return self._on(partial(Std, ddof=ddof), on, ignore_nulls)
-
-    def map_groups(
-        self, fn: Callable[..., object], *, batch_format: str | None = "default", **options: object
-    ) -> Dataset:
-        """Make batches of each group, which must fit into the memory of a process.
-
-        Args:
-            fn: gets all rows of a group as a batch, and returns a batch or yields several; or a class.
-            batch_format: as of `map_batches`.
-            options: as of `map_batches`.
-        """
-        blocks.check_format(batch_format)
-        whole = Mapped(
-            self._exchanged(self._dataset._operator), Step(TABLES, "groups", grouping.same, is_exact=True), PLAIN
-        )
-        of_groups = grouping.of_groups(fn, self._names, batch_format)
-        options.pop("zero_copy_batch", None)
-        return Dataset(whole).map_batches(of_groups, batch_format="pyarrow", **options)  # type: ignore[arg-type]
-
-    def _exchanged(self, operator: Operator, *arguments: object) -> Operator:
-        keys, count = self._keys, self._count
-
-        def made(cpus: int, block_bytes: int) -> list[Block]:
-            return sorting.by_range("groupby", operator, keys, count, cpus, block_bytes)
-
-        return Exchanged((operator,), "groupby", (keys, count, *arguments), made, keeps_rows=False)
-
-    def _on(self, made: Callable[..., AggregateFn], on: str | Sequence[str] | None, ignore_nulls: bool) -> Dataset:
-        if on is None:
-            on = [name for name in self._dataset.columns() or [] if name not in self._names]
-        names = [on] if isinstance(on, str) else list(on)
-        return self.aggregate(*(made(on=name, ignore_nulls=ignore_nulls) for name in names))

@@ -37,6 +37,10 @@ class ActorPoolStrategy(Struct, frozen=True):
         for name in self.__struct_fields__:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"ActorPoolStrategy({name}={value!r}): it must be 1 or more")
+        if self.size is not None and (self.min_size or self.max_size):
+            raise ValueError("ActorPoolStrategy takes either size, or min_size and max_size")
+        if self.min_size and self.max_size and self.min_size > self.max_size:
+            raise ValueError(f"ActorPoolStrategy(min_size={self.min_size}) is above max_size={self.max_size}")
 
 
 @published("mpi_runtime.data")
@@ -45,6 +49,11 @@ class TaskPoolStrategy(Struct, frozen=True):
 
     size: int | None = None
     """Their number."""
+
+    def __post_init__(self) -> None:
+        """ValueError: it is not above 0."""
+        if self.size is not None and self.size < 1:
+            raise ValueError(f"TaskPoolStrategy(size={self.size!r}): it must be 1 or more")
 
 
 def needs(
@@ -123,6 +132,9 @@ def _concurrency(given: object, is_class: bool, caller: str) -> Concurrency:
     )
 
 
+_COROUTINES = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+
+
 def step(
     kind: str,
     caller: str,
@@ -139,7 +151,7 @@ def step(
     """
     if not callable(function):
         raise TypeError(f"{caller}() takes a function or a class with __call__, not {function!r}")
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
+    if any(test(one) for test in _COROUTINES for one in (function, getattr(function, "__call__", None))):  # noqa: B004
         raise TypeError(f"{caller}() takes no coroutine: call asyncio.run() inside a plain function")
     is_class = inspect.isclass(function)
     if is_class and not callable(getattr(function, "__call__", None)):  # noqa: B004

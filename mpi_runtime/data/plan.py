@@ -258,7 +258,9 @@ def fixed(value: object, around: tuple[int, ...] = ()) -> str:
             return f"{inner(value.__code__)} {inner(value.__defaults__)} {inner(value.__kwdefaults__)} {held}"
         case CodeType():
             return f"{value.co_code.hex()} {inner(value.co_consts)} {value.co_names}"
-        case _ if type(value).__module__ == "pyarrow._compute":  # an expression
+        case Struct():  # such as an expression
+            return f"{type(value).__qualname__}{inner([getattr(value, name) for name in value.__struct_fields__])}"
+        case _ if type(value).__module__ == "pyarrow._compute":  # one of pyarrow
             return str(value)
         case _:
             kind = value if hasattr(value, "__qualname__") else type(value)

@@ -10,7 +10,7 @@ import numpy
 
 import mpi_runtime
 from mpi_runtime.core import published
-from mpi_runtime.data import blocks
+from mpi_runtime.data import blocks, references
 from mpi_runtime.data.arrow import pa
 from mpi_runtime.data.dataset import Dataset, MaterializedDataset
 from mpi_runtime.data.plan import PLAIN, Needs, Source
@@ -21,6 +21,8 @@ from mpi_runtime.data.streams.storing import of_blocks
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from mpi_runtime import ObjectRef
 
 ID = "id"
 """The column of `range`."""
@@ -143,6 +145,29 @@ def from_arrow(
 
 
 @published("mpi_runtime.data")
+def from_arrow_refs(tables: ObjectRef[object] | Sequence[ObjectRef[object]]) -> Dataset:
+    """Make a data set of references to tables, or to bytes of Arrow's IPC, one block each."""
+    return _of_refs(tables, "from_arrow_refs")
+
+
+@published("mpi_runtime.data")
+def from_pandas_refs(dfs: ObjectRef[object] | Sequence[ObjectRef[object]]) -> Dataset:
+    """Make a data set of references to data frames, one block each."""
+    return _of_refs(dfs, "from_pandas_refs")
+
+
+@published("mpi_runtime.data")
+def from_numpy_refs(ndarrays: ObjectRef[object] | Sequence[ObjectRef[object]]) -> Dataset:
+    """Make a data set of references to arrays, one block each: the column "data"."""
+    return _of_refs(ndarrays, "from_numpy_refs")
+
+
+def _of_refs(given: ObjectRef[object] | Sequence[ObjectRef[object]], name: str) -> Dataset:
+    kept = references.stored(given, name)
+    return MaterializedDataset(of_blocks(kept, name), kept)
+
+
+@published("mpi_runtime.data")
 def from_blocks(blocks: Sequence[pyarrow.Table | pandas.DataFrame]) -> Dataset:
     """Make a data set of tables and data frames, one block each."""
     from mpi_runtime.data.blocks import of_batch
@@ -154,7 +179,8 @@ def _divided(tables: list[pyarrow.Table], count: int | None) -> list[pyarrow.Tab
     if not count:
         return tables
     whole = blocks.joined(tables)
-    return [whole.slice(start, stop - start) for start, stop in cuts(whole.num_rows, count)]
+    parts = [whole.slice(start, stop - start) for start, stop in cuts(whole.num_rows, count)]
+    return parts + [whole.slice(0, 0)] * (count - len(parts))
 
 
 def _of_tables(tables: list[pyarrow.Table], name: str) -> Dataset:

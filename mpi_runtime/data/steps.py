@@ -46,7 +46,7 @@ class Step(Struct, frozen=True):
     constructor_args: tuple[object, ...] = ()
     constructor_kwargs: Mapping[str, object] = {}
     batch_size: int | None = None
-    batch_format: str | None = None
+    batch_format: str | None = "default"
     zero_copy: bool = False
     is_exact: bool = False
     """Whether each table that it makes is a block, whatever its size."""
@@ -153,6 +153,8 @@ def run(chain: Chain, header: Header, inputs: Sequence[object]) -> Iterator[obje
             raise  # the stream makes it again
         what = f"{where.step} has failed{where}" if where.step else f"reading{where} has failed"
         text = f"{what}: {type(error).__name__}: {error}"
+        if "read-only" in text and any(step.zero_copy for step in chain.steps):
+            text += ". A function seems to have tried to mutate a zero-copy read-only batch: leave out zero_copy_batch"
         if not chain.catches:
             raise (BlockValueError if isinstance(error, ValueError) else BlockError)(text) from error
         yield None

@@ -99,6 +99,13 @@ def _bytes(group: pq.RowGroupMetaData, columns: object) -> int:
 
 def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a file of comma-separated values. Its first part gives the types of columns."""
+    try:
+        yield from _csv_parts(path, options)
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"Failed to read CSV file {path}: {error}") from error
+
+
+def _csv_parts(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     parsing: Any = options["parse_options"] or pa_csv.ParseOptions()
     converting: Any = copy.copy(options["convert_options"] or pa_csv.ConvertOptions())
     has_lines = parsing.ignore_empty_lines and not parsing.newlines_in_values
@@ -190,7 +197,7 @@ def text_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tabl
 def binary_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """A row with all bytes of a file."""
     del options
-    with open(path, "rb") as file:
+    with pa.input_stream(path, compression="detect") as file:
         yield pa.table({"bytes": pa.array([file.read()], pa.large_binary())})
 
 
@@ -207,7 +214,11 @@ def numpy_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tab
 def images_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """A row with an image."""
     pillow = optional.load("read_images", "PIL.Image", "pillow")
-    with pillow.open(path) as image:
+    try:
+        image = pillow.open(path)
+    except pillow.UnidentifiedImageError as error:
+        raise ValueError(f"{path} is not an image: {error}") from error
+    with image:
         image.load()
         made = image
         if options["size"] is not None:

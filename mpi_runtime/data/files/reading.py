@@ -12,7 +12,7 @@ from mpi_runtime.data.arrow import pa, pq
 from mpi_runtime.data.dataset import Dataset
 from mpi_runtime.data.files import formats, webdataset
 from mpi_runtime.data.files.finding import File, FileShuffleConfig, Orders, Paths, find
-from mpi_runtime.data.files.writing import MISSING
+from mpi_runtime.data.files.writing import MISSING, is_local
 from mpi_runtime.data.options import needs
 from mpi_runtime.data.plan import Source, fixed
 from mpi_runtime.data.sources import cuts
@@ -290,10 +290,13 @@ def _of_files(
     options: Mapping[str, object],
 ) -> Dataset:
     asked = {name: options[name] for name in ABSENT if name in options}
+    if is_local(asked.get("filesystem")):
+        del asked["filesystem"]
     if unknown := [name for name, value in asked.items() if value is not None]:
         raise TypeError(f"{caller}() has no argument {unknown[0]}: it reads files of this file system")
     of_files = {*ABSENT, "shuffle", "ignore_missing_paths"}
-    of_tasks = {name: value for name, value in options.items() if name not in of_files}
+    given = {**options, **(options.get("ray_remote_args") or {})}  # type: ignore[dict-item]
+    of_tasks = {name: value for name, value in given.items() if name not in {*of_files, "ray_remote_args"}}
     wanted = needs(caller, False, concurrency=concurrency, **of_tasks)  # type: ignore[arg-type]
     files = find(paths, extensions, bool(options.get("ignore_missing_paths")))
     if "partitioning" in asked:  # None: names of directories are not values

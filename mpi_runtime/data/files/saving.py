@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from mpi_runtime.data.files import webdataset, writing
 from mpi_runtime.data.plan import Operator
@@ -23,18 +23,21 @@ class Saving:
         mode: str = writing.SaveMode.APPEND,
         concurrency: int | None = None,
         min_rows_per_file: int | None = None,
+        max_rows_per_file: int | None = None,
         **options: object,
     ) -> None:
         """Write a file of Parquet for each block into a directory. Options are those of `pyarrow.parquet.write_table`.
 
         A program that is run again replaces its files. `mode` says what happens to others: see `SaveMode`.
         With `partition_cols` each block is a file for each of their values, in a directory such as "year=2024".
-        `min_rows_per_file`: small blocks are joined to files with this number of rows.
+        `min_rows_per_file`: small blocks are joined to files with this number of rows. `max_rows_per_file`: files with
+        more are divided.
         """
         columns = different(partition_cols or ())
+        options = writing.of_format(options, "write_parquet")
         writing.write(
             self._operator, self._note, writing.parquet, path, "parquet", options, mode, concurrency, columns,
-            rows=min_rows_per_file,
+            rows=min_rows_per_file, rows_max=max_rows_per_file,
         )  # fmt: skip
 
     def write_csv(
@@ -44,12 +47,15 @@ class Saving:
         mode: str = writing.SaveMode.APPEND,
         concurrency: int | None = None,
         min_rows_per_file: int | None = None,
+        max_rows_per_file: int | None = None,
         **options: object,
     ) -> None:
         """Write a file of comma-separated values for each block. Options are those of `pyarrow.csv.WriteOptions`."""
+        options = writing.of_format(options, "write_csv")
         writing.write(
-            self._operator, self._note, writing.csv, path, "csv", options, mode, concurrency, rows=min_rows_per_file
-        )
+            self._operator, self._note, writing.csv, path, "csv", options, mode, concurrency,
+            rows=min_rows_per_file, rows_max=max_rows_per_file,
+        )  # fmt: skip
 
     def write_json(
         self,
@@ -58,20 +64,32 @@ class Saving:
         mode: str = writing.SaveMode.APPEND,
         concurrency: int | None = None,
         min_rows_per_file: int | None = None,
+        max_rows_per_file: int | None = None,
         **options: object,
     ) -> None:
         """Write a file with an object in each line for each block. Options are those of `pandas.DataFrame.to_json`."""
+        options = writing.of_format(options, "write_json")
         writing.write(
-            self._operator, self._note, writing.json, path, "json", options, mode, concurrency, rows=min_rows_per_file
-        )
+            self._operator, self._note, writing.json, path, "json", options, mode, concurrency,
+            rows=min_rows_per_file, rows_max=max_rows_per_file,
+        )  # fmt: skip
 
     def write_numpy(
-        self, path: str, *, column: str, mode: str = writing.SaveMode.APPEND, concurrency: int | None = None
+        self,
+        path: str,
+        *,
+        column: str,
+        mode: str = writing.SaveMode.APPEND,
+        concurrency: int | None = None,
+        min_rows_per_file: int | None = None,
+        **options: object,
     ) -> None:
-        """Write a column as a file of numpy for each block."""
+        """Write a column as a file of numpy for each block. Of other options only Ray's are taken, without effect."""
+        kept = {**writing.of_format(options, "write_numpy", takes_others=False), "column": column}
         writing.write(
-            self._operator, self._note, writing.numpy_file, path, "npy", {"column": column}, mode, concurrency
-        )
+            self._operator, self._note, writing.numpy_file, path, "npy", kept, mode,
+            concurrency, rows=min_rows_per_file,
+        )  # fmt: skip
 
     def write_webdataset(
         self,
@@ -81,13 +99,15 @@ class Saving:
         mode: str = writing.SaveMode.APPEND,
         concurrency: int | None = None,
         min_rows_per_file: int | None = None,
+        **options: object,
     ) -> None:
         """Write a tar file for each block, with a file for each column of each row: see `read_webdataset`.
 
         The column "__key__" has the names of rows; without it they are numbers. `encoder`: True makes bytes of values
-        by the names of columns, which are endings; a function of a row, or a list, does what else is needed.
+        by the names of columns, which are endings; a function of a row, or a list, does what else is needed. Of other
+        options only Ray's are taken, without effect.
         """
-        options = {"encoder": encoder}
+        options = {**writing.of_format(options, "write_webdataset", takes_others=False), "encoder": encoder}
         writing.write(
             self._operator,
             self._note,
@@ -108,17 +128,19 @@ class Saving:
         *,
         mode: str = writing.SaveMode.APPEND,
         concurrency: int | None = None,
+        **options: object,
     ) -> None:
-        """Write an image for each row with Pillow, from the array of a column."""
-        options = {"column": column, "file_format": {"jpg": "jpeg"}.get(file_format, file_format)}
+        """Write an image for each row with Pillow, from the array of a column. Other options are Ray's."""
+        options = writing.of_format(options, "write_images", takes_others=False)
+        options |= {"column": column, "file_format": {"jpg": "jpeg"}.get(file_format, file_format)}
         writing.write(
-            self._operator, self._note, writing.image, path, file_format, options, mode, concurrency, by_row=True
+            self._operator, self._note, writing.image, path, file_format, options, mode, concurrency, rows_max=1
         )
 
 
-def different(names: str | Sequence[str]) -> list[str]:
+def different(names: str | Iterable[str], caller: str = "it") -> list[str]:
     """Names of columns as a list; ValueError: one is not a string, or is there twice."""
     found = [names] if isinstance(names, str) else list(names)
     if wrong := [name for name in found if not isinstance(name, str) or found.count(name) > 1]:
-        raise ValueError(f"names of columns must be different strings: there is {wrong[0]!r} in {found}")
+        raise ValueError(f"{caller} expects unique column names, strings: there is {wrong[0]!r} in {found}")
     return found

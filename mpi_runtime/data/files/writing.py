@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 FLOATS = ("FLOAT", "DOUBLE")
+FUNCTIONS = ("arrow_parquet_args_fn", "arrow_csv_args_fn", "pandas_json_args_fn")
+"""Options that return further ones. They are called where files are written, since some options cannot be pickled."""
 MISSING = "__HIVE_DEFAULT_PARTITION__"
 """In the name of a directory, a value that is missing."""
 
@@ -62,7 +64,10 @@ def parquet(table: pyarrow.Table, path: str, options: Mapping[str, object]) -> N
     pyarrow keeps beside the rows what it prepares of each chunk, and columns with a dictionary until they are whole. So
     chunks are small, and numbers of arrays, which seldom repeat, have no dictionary.
     """
-    chosen = options if "use_dictionary" in options else {"use_dictionary": _repeating(table), **options}
+    kept = {name: value for name, value in options.items() if name != "schema"}
+    if isinstance(schema := options.get("schema"), pa.Schema):
+        table = table.cast(schema)
+    chosen = kept if "use_dictionary" in kept else {"use_dictionary": _repeating(table), **kept}
     pq.write_table(blocks.joined(list(blocks.cut(table, CHUNK_BYTES))), path, **chosen)
 
 
@@ -115,29 +120,34 @@ class Writer:
         suffix: str,
         options: Mapping[str, object],
         partition: Sequence[str],
-        by_row: bool,
+        rows: int,
     ) -> None:
         self._save = save
         self._folder = folder
         self._prefix = prefix
         self._suffix = suffix
-        self._options = options
+        self._options = {name: value for name, value in options.items() if name not in FUNCTIONS}
+        self._added = next((options[name] for name in FUNCTIONS if name in options), None)
         self._partition = partition
-        self._by_row = by_row
+        self._rows = rows
 
     def __call__(self, table: pyarrow.Table, place: tuple[int, ...]) -> pyarrow.Table:
         """Write it, and report its files."""
         name = f"{self._prefix}_{'_'.join(f'{number:06d}' for number in place)}"
-        if self._by_row:
-            parts = {f"{name}_{row:06d}": table.slice(row, 1) for row in range(table.num_rows)}
-        else:
-            folders = _partitioned(table, self._partition) if self._partition else {"": table}
-            parts = {os.path.join(folder, name): part for folder, part in folders.items()}
+        folders = _partitioned(table, self._partition) if self._partition else {"": table}
+        parts = {os.path.join(folder, name): part for folder, part in folders.items()}
+        if self._rows:
+            parts = {
+                f"{one}_{start:06d}": part.slice(start, self._rows)
+                for one, part in parts.items()
+                for start in range(0, part.num_rows, self._rows)
+            }
+        options = {**self._options, **self._added()} if callable(self._added) else self._options
         names = [f"{one}.{self._suffix}" for one in parts]
         for one, part in zip(names, parts.values(), strict=True):
             os.makedirs(os.path.dirname(os.path.join(self._folder, one)), exist_ok=True)
             with beside(os.path.join(self._folder, one)) as path:
-                self._save(part, path, self._options)
+                self._save(part, path, options)
         return blocks.of_rows([asdict(saved(self._folder, one)) for one in names])
 
 
@@ -164,10 +174,15 @@ def write(
     mode: str,
     concurrency: int | None,
     partition: Sequence[str] = (),
-    by_row: bool = False,
     rows: int | None = None,
+    rows_max: int | None = None,
 ) -> None:
-    """Write all blocks into a directory: each into a file, or each row; `rows`: blocks have at least this number."""
+    """Write all blocks into a directory, each into a file; `rows`, `rows_max`: bounds of the rows of files."""
+    for name, value in (("min_rows_per_file", rows), ("max_rows_per_file", rows_max)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{name} must be a positive integer, not {value!r}")
+    if rows and rows_max and rows > rows_max:
+        raise ValueError(f"min_rows_per_file ({rows}) cannot be greater than max_rows_per_file ({rows_max})")
     if rows is not None:
         operator = Divided(operator, rows, is_exact=False)
     mode = str(getattr(mode, "value", mode)).lower()
@@ -181,8 +196,10 @@ def write(
     if mode == "overwrite":
         shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, exist_ok=True)
-    prefix = hashlib.blake2b(repr((identity(operator), suffix, *partition)).encode(), digest_size=8).hexdigest()
-    step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition, by_row))
+    bounds = [rows_max] if rows_max else []
+    definition = repr((identity(operator), suffix, *partition, *bounds))
+    prefix = hashlib.blake2b(definition.encode(), digest_size=8).hexdigest()
+    step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition, rows_max or 0))
     needs = Needs(concurrency=concurrency) if concurrency else PLAIN
     directory = job().store.journal
     finished = Finished(directory, folder, prefix, operator, options) if directory and is_divisible(operator) else None
@@ -206,10 +223,31 @@ def write(
         _remove(glob.iglob(f"{below}/.{prefix}_*.new"))  # what ended before its file was whole
 
 
+def of_format(options: Mapping[str, object], caller: str, takes_others: bool = True) -> dict[str, object]:
+    """Options of a format, without those of Ray that ask for what is the case here.
+
+    Raises:
+        TypeError: another file system is asked for, names of files, or something that is not `takes_others`.
+    """
+    kept = {name: value for name, value in options.items() if name not in ("try_create_dir", "ray_remote_args")}
+    for name in ("filesystem", "filename_provider", "arrow_open_stream_args"):
+        value = kept.pop(name, None)
+        if value is not None and not (name == "filesystem" and is_local(value)):
+            raise TypeError(f"{caller}() has no argument {name}: it writes files of this file system, and names them")
+    if kept and not takes_others:
+        raise TypeError(f"{caller}() has no argument {', '.join(kept)}")
+    return kept
+
+
 def _remove(paths: Iterable[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+
+def is_local(filesystem: object) -> bool:
+    """Whether it is an object of pyarrow or fsspec for this file system."""
+    return type(filesystem).__name__ == "LocalFileSystem"
 
 
 def local(path: object) -> str:

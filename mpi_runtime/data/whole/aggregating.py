@@ -88,6 +88,8 @@ def aggregate(
     found = {name: part.value(kind, ddof) for name, part in joined.items()}
     if isinstance(on, str):
         return found.get(on)
+    if on is None and len(found) == 1:
+        return next(iter(found.values()))
     return {f"{kind}({name})": value for name, value in found.items()} or None
 
 

@@ -193,19 +193,24 @@ def by_hash(
 
     def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
         del number
-        check_columns(table, names)
-        found = numpy.zeros(table.num_rows, numpy.uint64)
-        for name in names:
-            codes = pc.dictionary_encode(table.column(name), null_encoding="encode").combine_chunks()
-            hashes = numpy.array([_hash(value) for value in codes.dictionary.to_pylist()] or [0], numpy.uint64)
-            found = found * numpy.uint64(31) + hashes[numpy.asarray(codes.indices)]
-        return numpy.asarray(found % numpy.uint64(count), numpy.int64)
+        return hashed(table, names, count)
 
     def finish(table: pyarrow.Table, number: int) -> pyarrow.Table:
         del number
         return table.sort_by([(name, "ascending") for name in names]) if is_sorted else table
 
     return exchange("repartition", stored(operator), count, cpus, places, finish)
+
+
+def hashed(table: pyarrow.Table, names: Sequence[str], count: int) -> numpy.ndarray:
+    """A number below `count` for each row, the same for equal values in these columns."""
+    check_columns(table, names)
+    found = numpy.zeros(table.num_rows, numpy.uint64)
+    for name in names:
+        codes = pc.dictionary_encode(table.column(name), null_encoding="encode").combine_chunks()
+        hashes = numpy.array([_hash(value) for value in codes.dictionary.to_pylist()] or [0], numpy.uint64)
+        found = found * numpy.uint64(31) + hashes[numpy.asarray(codes.indices)]
+    return numpy.asarray(found % numpy.uint64(count), numpy.int64)
 
 
 def _hash(value: object) -> int:
@@ -217,7 +222,12 @@ def _hash(value: object) -> int:
 def check_columns(table: pyarrow.Table, names: Sequence[str]) -> None:
     """Refuse names that are not those of columns, by BlockValueError."""
     if unknown := [name for name in names if name not in table.column_names]:
-        raise BlockValueError(f"there is no column {', '.join(unknown)}: there are {table.column_names}")
+        raise BlockValueError(no_column(unknown, table))
+
+
+def no_column(names: Sequence[str], table: pyarrow.Table) -> str:
+    """The message for columns that a table does not have."""
+    return f"there's no such column in the dataset: {', '.join(names)}. It has {table.column_names}"
 
 
 def block_order(operator: Operator, seed: int | None, cpus: int, block_bytes: int) -> list[Block]:

@@ -90,6 +90,9 @@ def held(operator: Operator, names: Sequence[str], fns: Sequence[AggregateFn]) -
     for fn in fns:
         if not isinstance(fn, AggregateFn):
             raise TypeError(f"aggregate() takes instances of AggregateFn, such as Sum('x'), not {fn!r}")
+        on = fn.get_target_column()
+        if not isinstance(on, str) and not (on is None and fn.may_lack_column):
+            raise ValueError(f"{type(fn).__name__}(on={on!r}): it must be the name of a column")
     return Mapped(operator, Step(TABLES, "aggregate", _held, (tuple(names), tuple(fns))), PLAIN)
 
 

@@ -21,6 +21,9 @@ class AggregateFn:
     ds.groupby("kind").aggregate(total)
     """
 
+    may_lack_column = True
+    """Whether it can reduce rows without looking at one column."""
+
     def __init__(
         self,
         init: Callable[[object], object],

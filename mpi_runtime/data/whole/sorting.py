@@ -11,7 +11,7 @@ import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import Operator
-from mpi_runtime.data.streams.lost_blocks import RETRIES, Rebuilding
+from mpi_runtime.data.streams.lost_blocks import RETRIES, Rebuilding, table_of
 from mpi_runtime.data.streams.records import Block
 from mpi_runtime.data.streams.storing import stored
 from mpi_runtime.data.whole.exchange import check_columns, count_of, exchange
@@ -32,7 +32,7 @@ def keys_of(caller: str, key: str | Sequence[str], descending: bool | Sequence[b
     Raises:
         ValueError: there is no column, or another number of directions.
     """
-    names = [key] if isinstance(key, str) else list(key or ())
+    names = [key] if isinstance(key, str) else [] if callable(key) else list(key or ())
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{caller}() needs the name of a column, or a list of names, not {key!r}")
     down = [descending] * len(names) if isinstance(descending, bool) else list(descending)
@@ -83,14 +83,29 @@ def _samples(kept: list[Block], keys: Keys, rows: int) -> list[pyarrow.Table]:
         return _samples(kept, keys, rows)
 
 
-def by_range(name: str, operator: Operator, keys: Keys, count: int | None, cpus: int, block_bytes: int) -> list[Block]:
-    """New blocks in the order of keys. Rows with equal keys are in one block; without keys all rows are."""
+def by_range(
+    name: str,
+    operator: Operator,
+    keys: Keys,
+    count: int | None,
+    cpus: int,
+    block_bytes: int,
+    begins: Sequence[object] | None = None,
+) -> list[Block]:
+    """New blocks in the order of keys. Rows with equal keys are in one block; without keys all rows are.
+
+    `begins`: the keys with which they begin, but for the first. None: they are chosen.
+    """
     kept = stored(operator)
     if not kept:
         return []
     if not keys:
         return exchange(name, kept, 1, cpus, _first, _as_it_is)
-    edges = bounds(kept, keys, count or count_of(kept, cpus, block_bytes))
+    if begins is None:
+        edges = bounds(kept, keys, count or count_of(kept, cpus, block_bytes))
+    else:
+        kind = table_of(kept[0]).schema.field(keys[0][0]).type
+        edges = sort_rows(pa.table({keys[0][0]: pa.array(begins, kind)}), keys)
 
     def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
         del number

@@ -155,10 +155,13 @@ def test_values_of_several_lines_are_right_or_refused(
     path = tmp_path / "a.csv"
     path.write_bytes((",".join("abc"[:columns]) + end + end.join(rows) + end).encode())
     whole = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True))
+    found, refused = None, ""
     try:
         found = pyarrow.concat_tables(formats.csv_rows(str(path), NO_OPTIONS))
-    except pyarrow.ArrowInvalid as error:
-        assert "newlines_in_values" in str(error)
+    except ValueError as error:
+        refused = str(error)
+    if found is None:
+        assert "newlines_in_values" in refused
         assert size < path.stat().st_size
     else:
         assert found.equals(whole)
@@ -168,10 +171,10 @@ def test_values_are_of_the_types_of_the_first_part(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(formats, "TEXT_BYTES", 100)
     monkeypatch.setattr(formats, "TYPES_BYTES", 100)
     (tmp_path / "a.csv").write_text("id\n" + "1\n" * 200 + "x\n")
-    with pytest.raises(pyarrow.ArrowInvalid, match="conversion error to int64: invalid value 'x'"):
+    with pytest.raises(ValueError, match="conversion error to int64: invalid value 'x'"):
         list(formats.csv_rows(str(tmp_path / "a.csv"), NO_OPTIONS))
     (tmp_path / "a.csv").write_text("")
-    with pytest.raises(pyarrow.ArrowInvalid, match="Empty CSV file"):
+    with pytest.raises(ValueError, match="Empty CSV file"):
         list(formats.csv_rows(str(tmp_path / "a.csv"), NO_OPTIONS))
 
 

@@ -30,11 +30,18 @@ ROWS = [{"id": i, "kind": "ab"[i % 2], "x": None if i == 3 else i / 2} for i in 
         ("id * 2 - 1 >= x * 4 and -id < -4", []),
         ("id + 1 > 5", [5]),
         ("is_null(x)", [3]),
+        ("is_not_null(x) & (id // 2 == 1) | (id % 5 == 4)", [2, 4]),
+        ("is_in(id, [1, 7])", [1]),
         ("is_valid(x) and x / 2 > 1", [5]),
     ],
 )
 def test_a_condition(condition: str, ids: list[int]) -> None:
     assert [row["id"] for row in data.from_items(ROWS).filter(expr=condition).take_all()] == ids
+
+
+def test_a_column_with_points_in_its_name() -> None:
+    ds = data.from_items([{"size.of.leaf": 1}, {"size.of.leaf": 2}])
+    assert ds.filter(expr="size.of.leaf > 1").take_all() == [{"size.of.leaf": 2}]
 
 
 def test_an_expression_of_pyarrow() -> None:
@@ -43,19 +50,29 @@ def test_an_expression_of_pyarrow() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["id >", "open(id)", "1 < id < 4", "[id]", "id.real > 1", "id in kind", "id ** 2 > 1"]
+    "wrong", ["id >", "open(id)", "1 < id < 4", "[id]", "open(id).real > 1", "id ** 2 > 1", "is_in(id)"]
 )
 def test_what_is_no_condition(wrong: str) -> None:
     with pytest.raises(ValueError, match="filter"):
         data.from_items(ROWS).filter(expr=wrong)
 
 
+def test_arguments_that_filter_refuses() -> None:
+    ds = data.range(3)
+    with pytest.raises(ValueError, match="must be a UserDefinedFunction"):
+        ds.filter(fn="id > 1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="takes no fn_args"):
+        ds.filter(expr="id > 1", fn_args=(1,))
+    with pytest.raises(TypeError, match="a text or an expression"):
+        ds.filter(expr=5)
+
+
 def test_a_function_or_an_expression() -> None:
     ds = data.from_items(ROWS)
     for given in ((), (bool, "id > 1")):
-        with pytest.raises(ValueError, match="either a function or expr"):
+        with pytest.raises(ValueError, match="Exactly one of"):
             ds.filter(*given)
-    with pytest.raises(data.BlockError, match=r"filter\(\(missing > 1\)\)"):
+    with pytest.raises(data.BlockError, match=r"filter\(\(col\('missing'\) > 1\)\)"):
         ds.filter(expr="missing > 1").take_all()
 
 

@@ -15,6 +15,8 @@ pytest.importorskip("pyarrow")
 pandas = pytest.importorskip("pandas")
 image = pytest.importorskip("PIL.Image")
 import pyarrow  # noqa: E402
+import pyarrow.csv  # noqa: E402
+import pyarrow.fs  # noqa: E402
 from pyarrow import parquet  # noqa: E402
 
 from mpi_runtime import data  # noqa: E402
@@ -237,3 +239,47 @@ def test_names_of_directories_are_not_values_without_partitioning(tmp_path: Path
     assert data.read_csv(str(tmp_path), partitioning=None, filesystem=None).columns() == ["x"]
     with pytest.raises(TypeError, match="no argument filesystem"):
         data.read_csv(str(tmp_path), filesystem="s3")
+
+
+def test_arguments_that_programs_for_ray_pass(tmp_path: Path) -> None:
+    local = pyarrow.fs.LocalFileSystem()
+    rays: dict[str, Any] = {"try_create_dir": True, "ray_remote_args": {"num_cpus": 1}, "filesystem": local}
+    ds = data.range(100, override_num_blocks=2)
+    schema = pyarrow.schema({"id": pyarrow.float32()})
+    ds.write_parquet(str(tmp_path / "p"), max_rows_per_file=20, schema=schema, **rays)
+    tables = [parquet.read_table(path) for path in (tmp_path / "p").iterdir()]
+    assert max(table.num_rows for table in tables) <= 20
+    assert sorted(value for table in tables for value in table["id"].to_pylist()) == list(map(float, range(100)))
+    assert {str(table.schema.field("id").type) for table in tables} == {"float"}
+    assert data.read_parquet(str(tmp_path / "p"), ray_remote_args={"num_cpus": 1}, filesystem=local).count() == 100
+    one = ds.repartition(1)
+    one.write_parquet(str(tmp_path / "g"), row_group_size=50, arrow_parquet_args_fn=lambda: {"row_group_size": 10})
+    assert [parquet.ParquetFile(path).num_row_groups for path in (tmp_path / "g").iterdir()] == [10]
+
+    def options() -> dict[str, Any]:
+        return {"write_options": pyarrow.csv.WriteOptions(include_header=False)}
+
+    data.range(2).repartition(1).write_csv(str(tmp_path / "c"), arrow_csv_args_fn=options)
+    assert [path.read_text() for path in (tmp_path / "c").iterdir()] == ["0\n1\n"]
+    arrays = data.range_tensor(40, override_num_blocks=8)
+    arrays.write_numpy(str(tmp_path / "n"), column="data", min_rows_per_file=10, **rays)
+    assert {len(numpy.load(path)) for path in (tmp_path / "n").iterdir()} == {10}
+    with pytest.raises(ValueError, match="max_rows_per_file must be a positive integer"):
+        ds.write_parquet(str(tmp_path / "w"), max_rows_per_file=0)
+    with pytest.raises(ValueError, match="cannot be greater than"):
+        ds.write_parquet(str(tmp_path / "w"), min_rows_per_file=9, max_rows_per_file=3)
+    with pytest.raises(TypeError, match="no argument filesystem"):
+        ds.write_csv(str(tmp_path / "w"), filesystem="s3")
+    with pytest.raises(TypeError, match="no argument compression"):
+        ds.write_numpy(str(tmp_path / "w"), column="id", compression="gzip")
+
+
+def test_files_of_another_format_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"a,b\n1,2\n3\n")
+    with pytest.raises(ValueError, match=r"Failed to read CSV file .*a\.csv"):
+        data.read_csv(str(tmp_path / "a.csv")).materialize()
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"a\.png is not an image"):
+        data.read_images(str(tmp_path / "a.png")).materialize()
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"hello"))
+    assert data.read_binary_files(str(tmp_path / "b.gz")).take_all() == [{"bytes": b"hello"}]

@@ -261,7 +261,7 @@ def ranges():
 
 
 def values_by_reference():
-    """Data frames, arrays and tables that are objects already. Differs: from_pandas() and others take the values."""
+    """Data frames, arrays and tables that are objects already."""
     frame = ray.put(pd.DataFrame({"a": [1, 2]}))
     print(ray.data.from_pandas_refs([frame]).take_all())
     array = ray.put(np.arange(2))

@@ -1,0 +1,134 @@
+"""Rows of two data sets with equal keys, joined.
+
+The rows of both move together, in columns that name their side, so a new block has the rows of both sides whose keys
+have the same hash. There pyarrow joins the keys, and other columns are taken by place, whatever their type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy
+from msgspec import Struct
+
+from mpi_runtime.data.arrow import pa, pc
+from mpi_runtime.data.plan import PLAIN, Mapped, Operator
+from mpi_runtime.data.schema import Schema
+from mpi_runtime.data.steps import TABLES, BlockValueError, Step
+from mpi_runtime.data.streams.lost_blocks import table_of
+from mpi_runtime.data.streams.records import Block
+from mpi_runtime.data.streams.storing import stored
+from mpi_runtime.data.whole.exchange import exchange, hashed
+
+if TYPE_CHECKING:
+    import pyarrow
+
+KINDS = {
+    "inner": "inner", "left_outer": "left outer", "right_outer": "right outer", "full_outer": "full outer",
+    "left_semi": "left semi", "right_semi": "right semi", "left_anti": "left anti", "right_anti": "right anti",
+}  # fmt: skip
+"""Ways to join, and their names in pyarrow."""
+SIDE = "__side__"
+"""The column with the number of the side."""
+PLACES = ("__left_place__", "__right_place__")
+
+
+class Join(Struct, frozen=True):
+    """How two data sets are joined."""
+
+    kind: str
+    keys: tuple[tuple[str, ...], tuple[str, ...]]
+    """The columns of the left side, and those of the right side."""
+    suffixes: tuple[str | None, str | None]
+
+    def of(self, left: pyarrow.Table, right: pyarrow.Table) -> pyarrow.Table:
+        """The joined rows of two tables."""
+        names = self._names(left, right)
+        sides = [
+            side.select(list(keys)).append_column(place, pa.array(numpy.arange(side.num_rows)))
+            for side, keys, place in zip((left, right), self.keys, PLACES, strict=True)
+        ]
+        found = sides[0].join(
+            sides[1], list(self.keys[0]), list(self.keys[1]), KINDS[self.kind], coalesce_keys=True, use_threads=False
+        )
+        columns = {name: found.column(name) for name in found.column_names if name not in PLACES}
+        for side, own, place in zip((left, right), names, PLACES, strict=True):
+            if place in found.column_names:
+                places = found.column(place).combine_chunks()
+                columns |= {new: side.column(old).combine_chunks().take(places) for old, new in own.items()}
+        is_right = self.kind.startswith("right_")  # then the keys are those of the right side
+        keys = dict(zip(self.keys[is_right], columns, strict=False))  # they are the first columns
+        order: list[str] = []
+        for number, (side, own) in enumerate(zip((left, right), names, strict=True)):
+            renamed = {**own, **keys} if number == is_right else own
+            order += [renamed[name] for name in side.column_names if name in renamed]
+        return pa.table({name: columns[name] for name in order if name in columns})
+
+    def _names(self, left: pyarrow.Table, right: pyarrow.Table) -> list[dict[str, str]]:
+        """The columns of each side that are not keys, and their names in the result."""
+        own = [
+            [name for name in side.column_names if name not in keys]
+            for side, keys in zip((left, right), self.keys, strict=True)
+        ]
+        twice = (
+            set(own[0]) & set(own[1]) if self.kind in ("inner", "left_outer", "right_outer", "full_outer") else set()
+        )
+        if twice and self.suffixes[0] == self.suffixes[1]:
+            raise BlockValueError(
+                f"both sides of join() have the columns {', '.join(sorted(twice))}. Left and right columns suffixes "
+                "cannot be both None, or the same"
+            )
+        return [
+            {name: name + (suffix or "") if name in twice else name for name in names}
+            for names, suffix in zip(own, self.suffixes, strict=True)
+        ]
+
+
+def check_keys(left: Schema | None, right: Schema | None, keys: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+    """Refuse keys that a side does not have, or that have different types, by ValueError."""
+    sides = [{} if one is None else dict(zip(one.names, one.types, strict=True)) for one in (left, right)]
+    kinds = [[side.get(name) for name in names] for side, names in zip(sides, keys, strict=True)]
+    if None in kinds[0] or kinds[0] != kinds[1]:
+        raise ValueError(
+            "Key columns are expected to be present and have the same types in both left and right operands of the "
+            f"join operation: left has {left}, but right has {right}"
+        )
+
+
+def _marked(table: pyarrow.Table, side: int) -> pyarrow.Table:
+    """The rows with the number of their side, in columns whose names begin with it."""
+    marked = table.rename_columns([f"{side}{name}" for name in table.column_names])
+    return marked.append_column(SIDE, pa.array(numpy.full(table.num_rows, side, numpy.int8)))
+
+
+def _unmarked(schema: pyarrow.Schema) -> pyarrow.Schema:
+    return pa.schema([field.with_name(field.name[1:]) for field in schema if field.name != SIDE])
+
+
+def _of_side(table: pyarrow.Table, side: int, like: pyarrow.Schema) -> pyarrow.Table:
+    """The rows of one side."""
+    names = [f"{side}{name}" for name in like.names]
+    if not set(names) <= set(table.column_names):
+        return like.empty_table()
+    return table.filter(pc.equal(table.column(SIDE), side)).select(names).rename_columns(like.names)
+
+
+def joined(left: Operator, right: Operator, join: Join, count: int, cpus: int, block_bytes: int) -> list[Block]:
+    """This number of new blocks with the joined rows."""
+    del block_bytes
+    marked = (Mapped(one, Step(TABLES, "join", _marked, (side,)), PLAIN) for side, one in enumerate((left, right)))
+    kept = list(map(stored, marked))
+    if not kept[0] or not kept[1]:
+        raise ValueError("join() needs the columns of both sides, and one has neither rows nor columns")
+    likes = [_unmarked(table_of(one[0]).schema) for one in kept]
+    first = len(kept[0])
+
+    def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
+        side = int(number >= first)
+        return hashed(_of_side(table, side, likes[side]), join.keys[side], count)
+
+    def finish(table: pyarrow.Table, number: int) -> pyarrow.Table:
+        del number
+        return join.of(*(_of_side(table, side, like) for side, like in enumerate(likes)))
+
+    return exchange("join", kept[0] + kept[1], count, cpus, places, finish)
