@@ -29,7 +29,7 @@ BATCH_BYTES = 1 << 18
 READ_BYTES = 1 << 18
 """The most of each column that is read at once. Without it pyarrow reads whole row groups, or the whole file."""
 SEVERAL_LINES = (
-    "a quoted value goes on in the next line, read_csv(..., "
+    "a quoted value continues in the next line, read_csv(..., "
     "parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)) reads the file"
 )
 TABLE_BYTES = 1 << 20

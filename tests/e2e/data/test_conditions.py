@@ -82,9 +82,9 @@ def test_a_function_or_an_expression() -> None:
 def test_names_of_columns(names: list[str]) -> None:
     ds = data.from_items(ROWS)
     for call in (ds.select_columns, ds.drop_columns, ds.rename_columns):
-        with pytest.raises(ValueError, match="must be different strings"):
+        with pytest.raises(ValueError, match="expects unique column names, strings"):
             call(names)
-    with pytest.raises(ValueError, match="must be different strings"):
+    with pytest.raises(ValueError, match="expects unique column names, strings"):
         ds.rename_columns({"id": "a", "x": "a"})
 
 

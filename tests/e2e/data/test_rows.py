@@ -48,7 +48,7 @@ def test_items_of_any_kind() -> None:
 
 def test_arrays_frames_and_tables() -> None:
     ds = data.from_numpy([numpy.ones((2, 3)), numpy.zeros((1, 3))])
-    assert ds.num_blocks() == 2  # type: ignore[operator]
+    assert ds.num_blocks() == 2
     assert [row["data"].tolist() for row in ds.take_all()] == [[1, 1, 1], [1, 1, 1], [0, 0, 0]]
     frame = pandas.DataFrame({"a": [1, 2], "s": ["x", None], "n": [numpy.ones(2), numpy.ones(3)]})
     back = data.from_pandas(frame).to_pandas()
@@ -56,7 +56,7 @@ def test_arrays_frames_and_tables() -> None:
     assert [len(one) for one in back["n"]] == [2, 3]
     table = pyarrow.table({"a": [1, 2, 3]})
     assert data.from_arrow([table, table]).count() == 6
-    assert data.from_arrow(table, override_num_blocks=3).num_blocks() == 3  # type: ignore[operator]
+    assert data.from_arrow(table, override_num_blocks=3).num_blocks() == 3
     assert data.from_blocks([table, frame[["a"]]]).sum("a") == 9
 
 
