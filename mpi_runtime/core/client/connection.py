@@ -95,7 +95,10 @@ class Line:
         self._arrivals = arrivals
         self._scopes = scopes
         self._blocking = blocking
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        """Not a `Condition`: an interrupt in its `__enter__`, which is Python code, would leave it held for ever."""
+        self._waiters: list[threading.Lock] = []
+        """A lock for each thread that waits for one that reads. It is released when something has arrived."""
         self._leading = 0
         """The thread that reads; 0: none."""
         self.closed = ""
@@ -130,38 +133,66 @@ class Line:
         is_reported = False
         try:
             while True:
-                with self._changed:
-                    if complete():
-                        return True
-                    self._check_open()
-                    left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                    if scope is not None and not is_reported:
-                        with outbox.interrupts:
-                            is_reported = True
-                            blocking.waits(scope, ids or [])
-                    if self._leading and self._leading != threading.get_ident():
-                        if left == 0.0:
-                            return False
-                        self._changed.wait(left)
-                        continue
-                    self._leading = threading.get_ident()
+                leads, waiter, arrived = False, None, True
                 try:
-                    outbox.flush_or(self.lost)
-                    is_interruptible = ids is not None and threading.current_thread() is threading.main_thread()
-                    self._inbox.read(left, self.cancels if is_interruptible else -1)
+                    with self._lock:
+                        if complete():
+                            return True
+                        self._check_open()
+                        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                        if scope is not None and not is_reported:
+                            with outbox.interrupts:
+                                is_reported = True
+                                blocking.waits(scope, ids or [])
+                        if self._leading and self._leading != threading.get_ident():
+                            if left == 0.0:
+                                return False
+                            waiter = self._new_waiter()
+                        else:
+                            leads, self._leading = True, threading.get_ident()
+                    if leads:
+                        outbox.flush_or(self.lost)
+                        is_interruptible = ids is not None and threading.current_thread() is threading.main_thread()
+                        self._inbox.read(left, self.cancels if is_interruptible else -1)
                 finally:
-                    with outbox.interrupts:
-                        arrived = self._take_in()
-                        with self._changed:
-                            self._leading = 0
-                            self._changed.notify_all()
+                    if leads:
+                        arrived = self._end_lead()
+                if waiter is not None:
+                    self._await(waiter, left)
                 if not arrived and left == 0.0:
-                    with self._changed:
+                    with self._lock:
                         return complete()
         finally:
             if is_reported:
                 assert scope is not None
                 self._end_wait(scope)
+
+    def _end_lead(self) -> bool:
+        """Handle what this thread has read, and let another one read. Return whether anything was read."""
+        with self.outbox.interrupts:
+            arrived = self._take_in()
+            with self._lock:
+                self._leading = 0
+                self._wake()
+        return arrived
+
+    def _new_waiter(self) -> threading.Lock:
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        return waiter
+
+    def _await(self, waiter: threading.Lock, timeout_s: float | None) -> None:
+        """Wait until something has arrived. After an interrupt `_wake` forgets the waiter."""
+        if not waiter.acquire(timeout=-1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)):
+            with self._lock:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        """Wake all threads that wait. The caller has the lock."""
+        while self._waiters:
+            self._waiters.pop().release()
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
@@ -172,7 +203,7 @@ class Line:
         scope = self._scopes.running
         is_reported = False
         try:
-            with self.outbox.interrupts, self._changed:
+            with self.outbox.interrupts, self._lock:
                 is_reported = True
                 self._blocking.waits(scope, [])
             self.outbox.flush_or(self.lost)
@@ -182,7 +213,7 @@ class Line:
                 self._end_wait(scope)
 
     def _end_wait(self, scope: Scope) -> None:
-        with self.outbox.interrupts, self._changed:  # so that the end of the wait is reported before that of the call
+        with self.outbox.interrupts, self._lock:  # so that the end of the wait is reported before that of the call
             self._blocking.ends_wait(scope, self._scopes.running)
 
     def _check_open(self) -> None:
@@ -221,8 +252,8 @@ class Line:
     def end(self) -> None:
         """Read nothing any more. What is posted is still sent."""
         self.closed = self.closed or SHUT_DOWN
-        with self._changed:
-            self._changed.notify_all()
+        with self.outbox.interrupts, self._lock:
+            self._wake()
 
     def close(self) -> None:
         """Stop using the connection. The caller closes the socket."""
@@ -234,6 +265,7 @@ class Line:
         """Send nothing any more: this process is a forked child of the connection's."""
         self.closed = _FORKED
         self.outbox.mute()
-        self._changed = threading.Condition()  # another thread of the parent may have held it
+        self._lock = threading.RLock()  # another thread of the parent may have held it
+        self._waiters = []
         self._leading = 0
         self._socket.close()  # so that the head notices the end of the parent while the child lives

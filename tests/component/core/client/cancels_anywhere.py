@@ -5,9 +5,11 @@ Run by `test_client.py` in a process of its own.
 
 import contextlib
 import gc
+import linecache
 import os
 import signal
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -74,9 +76,16 @@ def cancels(both: tuple[Client, Peer], monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def cancelled_at(
-    number: int, cancels: Cancels, modules: Sequence[types.ModuleType], work: Callable[[], object]
+    number: int,
+    cancels: Cancels,
+    modules: Sequence[types.ModuleType],
+    work: Callable[[], object],
+    events: Sequence[str] = ("line",),
 ) -> bool:
-    """Run, with the signal of a cancel at the n-th line in these modules; whether it came to that."""
+    """Run, with the signal of a cancel at the n-th line, or return, in these modules; whether it came to that.
+
+    With returns, not at lines of `with`: at their end the tracing is called where Python runs no handler.
+    """
     left, files = number, {module.__file__ for module in modules}
     cancels.interruptible = call = Call(b"x" * 16, 1, b"")
     cancels.attempts[call.id] = attempt_of(call.id, call.attempt)
@@ -85,7 +94,8 @@ def cancelled_at(
         nonlocal left
         if frame.f_code.co_filename not in files:
             return None
-        if event == "line":
+        at_with = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+        if event in events and not (at_with and "return" in events):
             left -= 1
             if not left:
                 signal.raise_signal(CANCEL_SIGNAL)
@@ -126,6 +136,42 @@ def test_a_cancel_anywhere_in_a_wait_leaves_no_call_that_waits(
         is_left = told not in ([], [Blocked, Unblocked])
     assert is_left == plant, said
     assert plant or (number > 20 and len(said) == 2)
+
+
+@pytest.mark.parametrize("plant", [False, True])
+def test_a_cancel_anywhere_in_a_wait_keeps_no_other_thread_waiting(
+    both: tuple[Client, Peer], cancels: Cancels, plant: bool
+) -> None:
+    """The bug that is planted: `with` takes the lock by Python code, in which a cancel may come when it has it."""
+    client, peer = both
+    line = client.line
+    if plant:
+        line._lock = threading.Condition()  # type: ignore[assignment]
+    number, is_kept, came, found = 0, False, True, [False]
+
+    def other() -> None:
+        with line._lock:
+            found[0] = not line._leading
+
+    while came and not is_kept:
+        number += 1
+        ref = submit(client)
+        peer.rest()
+        peer.say(Ready(ref.binary(), serialize.dumps(number).data))
+        wait = partial(client.waiting.get, [ref.binary()], 1)
+        came = cancelled_at(number, cancels, [connection, threading], wait, ("line", "return"))
+        found[0] = False
+        thread = threading.Thread(target=other, daemon=True)
+        thread.start()
+        thread.join(10.0 if not plant else 0.5)
+        is_kept = not found[0]
+        if thread.is_alive():  # this thread has the lock
+            line._lock.release()
+            thread.join()
+        client.outbox.flush()
+        peer.rest()
+    assert is_kept == plant, number
+    assert plant or number > 40
 
 
 def asks(client: Client, count: int) -> None:
