@@ -40,7 +40,9 @@ class Dispatcher(Generic[S]):
         self._client = job()
         self._name = name
         self._slot_ended = ended
-        self._changed = threading.Condition()  # its lock is reentrant
+        self._lock = threading.RLock()
+        """Used in place of the condition, whose `__enter__` is Python code: an interrupt there would leave it held."""
+        self._changed = threading.Condition(self._lock)
         self._free = deque(slots)
         self._queue: deque[tuple[Pending, Callable[[S], ObjectRef[object]]]] = deque()
         self._is_closed = False
@@ -52,7 +54,7 @@ class Dispatcher(Generic[S]):
 
         Callbacks that the future has already do not run in the thread of the caller.
         """
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 raise RuntimeError(f"This {self._name} was shut down, and takes no calls any more.")
             self._unfinished += 1
@@ -67,12 +69,12 @@ class Dispatcher(Generic[S]):
 
     def close(self) -> None:
         """Accept no more calls."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
 
     def cancel_waiting(self) -> None:
         """Cancel the futures of all calls that have not started."""
-        with self._changed:
+        with self._lock:
             waiting = [future for future, _ in self._queue]
             self._queue.clear()
             self._finished(len(waiting))  # at once: a callback may call `join`
@@ -84,11 +86,11 @@ class Dispatcher(Generic[S]):
         """Wait until all futures are done and their callbacks have returned. In a callback it does nothing."""
         if getattr(_calling_back, "dispatcher", None) is self:
             return
-        with blocked(), self._changed:
+        with blocked(), self._lock:
             self._changed.wait_for(lambda: not self._unfinished)
 
     def _finished(self, count: int = 1) -> None:
-        with self._changed:
+        with self._lock:
             self._unfinished -= count
             if not self._unfinished:
                 self._changed.notify_all()
@@ -97,7 +99,7 @@ class Dispatcher(Generic[S]):
         """Start calls, and return those that failed to start. Serialising runs user code, so the lock is not held."""
         failed: list[tuple[Pending, BaseException]] = []
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._queue or not self._free:
                     return failed
                 (future, start), slot = self._queue.popleft(), self._free.popleft()

@@ -112,7 +112,9 @@ class IMapIterator(Iterator[T]):
         self._submit = submit
         self._is_ordered = is_ordered
         self._ahead_max = ahead_max
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        """As that of a `Dispatcher`."""
+        self._changed = threading.Condition(self._lock)
         self._line: deque[Future[list[T]]] = deque()
         """Chunks with unread results, in the order in which they started, or in which they ended."""
         self._ahead = 0
@@ -138,7 +140,7 @@ class IMapIterator(Iterator[T]):
         while True:
             for item in self._items:
                 return item
-            with self._changed:
+            with self._lock:
                 if not self._can_read():
                     with blocked():
                         if not self._changed.wait_for(self._can_read, timeout):
@@ -162,7 +164,7 @@ class IMapIterator(Iterator[T]):
         """Start chunks, at most `_ahead_max` ahead of the reader."""
         try:
             for chunk in chunks:
-                with self._changed:
+                with self._lock:
                     self._changed.wait_for(lambda: self._is_stopped or self._ahead < self._ahead_max)
                     if self._is_stopped:
                         raise terminated()
@@ -170,37 +172,37 @@ class IMapIterator(Iterator[T]):
         except BaseException as error:
             failed: Future[list[T]] = Future()
             failed.set_exception(error)
-            with self._changed:
+            with self._lock:
                 self._line.append(failed)
                 self._ahead += 1
-        with self._changed:
+        with self._lock:
             self._is_fed = True
             self._changed.notify_all()
 
     def _begin(self, chunk: Work) -> None:
         future: Future[list[T]] = Future()
         future.add_done_callback(self._one_ended)
-        with self._changed:
+        with self._lock:
             self._ahead += 1
             if self._is_ordered:
                 self._line.append(future)
         self._submit(future, chunk)
 
     def _one_ended(self, future: Future[list[T]]) -> None:
-        with self._changed:
+        with self._lock:
             if not self._is_ordered:
                 self._line.append(future)
             self._changed.notify_all()
 
     def _stop(self) -> None:
         """Start no more chunks."""
-        with self._changed:
+        with self._lock:
             self._is_stopped = True
             self._changed.notify_all()
 
     def _feed_all(self) -> None:
         """Start all chunks, even if their results are not read, and wait until they have started."""
-        with self._changed:
+        with self._lock:
             self._ahead_max = math.inf
             self._changed.notify_all()
         self._feeder.join()
