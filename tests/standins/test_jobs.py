@@ -231,10 +231,11 @@ def test_a_pbs_without_history_forgets_a_job_at_its_end(pbs: Farm) -> None:
 
 
 REQUEUES = """
-import time
+import pathlib, time
 from mpi_runtime import slurm
 
 slurm.before_walltime(1, slurm.requeue)
+pathlib.Path("listens").touch()
 time.sleep(300)
 """
 
@@ -243,7 +244,7 @@ def test_a_deleted_job_is_not_queued_again(queue: Farm) -> None:
     """SIGTERM calls the callback, long before the end of the time."""
     queue.program(REQUEUES)
     job = queue.submit("--cpus-per-node", "1", "--time", "10:00", "app.py")
-    wait_until(lambda: (queue.work / f"app-{job}.exit").exists(), 60, "the program")
+    wait_until((queue.work / "listens").exists, 60, "the program")
     queue.run(*{"pbs": ["qdel"], "lsf": ["bkill"], "flux": ["flux", "cancel"]}[queue.system], job)
     wait_until(lambda: queue.status(job)[0]["state"] not in ("RUNNING", "PENDING"), 60, "the end")
     assert queue.status(job)[0]["state"] == "CANCELLED"

@@ -27,7 +27,7 @@ def test_a_process_loads_what_it_uses() -> None:
     """One that runs trials needs no searcher, no scheduler and no journal."""
     assert loaded_by("import mpi_runtime.tune") == {"mpi_runtime.tune"}
     found = loaded_by("import mpi_runtime.tune.trials.runner; from mpi_runtime.tune import report, Checkpoint")
-    parts = {"bundles", "checkpoint", "reporting", "runner", "trainable", "json_values", "output"}
+    parts = {"bundles", "checkpoint", "reporting", "runner", "storage", "trainable", "json_values", "output"}
     inside = {name.removeprefix("mpi_runtime.tune.") for name in found if name.startswith("mpi_runtime.tune.")}
     assert inside == {"unsupported", "trial", "counting", "trials", *(f"trials.{one}" for one in parts)}
     assert not {name for name in found if name.startswith(("numpy", "mpi_runtime.core.journal", "mpi_runtime.slurm"))}

@@ -335,9 +335,10 @@ def test_a_program_whose_line_is_broken_is_shown_as_away(far: Far) -> None:
         named = f"app.py on {os.uname().nodename}"
         assert f"{named} (pid {program.pid})" in line
         assert (entry["program"], row[1]) == (named, named)
-        state = line.split("), ")[1].split(":")[0].partition(" for ")
-        assert bool(state[2]) == bool(entry["away_ms"]) == ("away since" in row[5])
-        return {state[0].upper(), entry["state"], row[3]}
+        state, _, for_s = line.split("), ")[1].split(":")[0].partition(" for ")
+        for said_state, since in ((state.upper(), for_s), (entry["state"], entry["away_ms"]), (row[3], "," in row[5])):
+            assert bool(since) == (said_state == "AWAY")
+        return {state.upper(), entry["state"], row[3]}
 
     with far.driver(WAITS + "input()\nprint(ray.get(actor.stay.remote()) + 1); input()") as program:
         program.wait_for_line("1")
