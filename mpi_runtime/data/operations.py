@@ -60,9 +60,12 @@ def _divided(left: object, right: object) -> Any:
 
 
 def _floor_divided(left: object, right: object) -> Any:
-    found = pc.floor(_divided(left, right))
-    are_whole = all(hasattr(one, "type") and pa.types.is_integer(one.type) for one in (left, right))
-    return pc.cast(found, pa.int64()) if are_whole else found
+    if not all(hasattr(one, "type") and pa.types.is_integer(one.type) for one in (left, right)):
+        return pc.floor(_divided(left, right))
+    found = pc.divide(left, right)  # towards zero, and exact where numbers with a point are not
+    rest = pc.subtract(left, pc.multiply(found, right))
+    is_above = pc.and_(pc.not_equal(rest, 0), pc.xor(pc.less(rest, 0), pc.less(right, 0)))
+    return pc.subtract(found, pc.cast(is_above, found.type))
 
 
 def _values(given: object) -> pyarrow.Array:
