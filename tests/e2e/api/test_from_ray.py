@@ -282,7 +282,9 @@ logging.info("in the driver")
 @pytest.mark.parametrize("encoding", ["TEXT", "JSON"])
 def test_settings_of_logging(encoding: str) -> None:
     completed = run_program(LOGGING % encoding, options=("-m", "mpi_runtime", "--as-ray")).expect(0)
-    actor, driver = (line for line in completed.stderr.splitlines() if "in a" in line or "in the" in line)
+    lines = completed.stderr.splitlines()  # those of the actor come by the head, before the driver's or after
+    (actor,) = (line for line in lines if "in an actor" in line)
+    (driver,) = (line for line in lines if "in the driver" in line)
     assert "DEBUG" not in completed.stderr
     for name in ("job_id", "worker_id", "node_id", "actor_id", "task_id", "timestamp_ns", "library"):
         assert name in actor
@@ -296,7 +298,8 @@ def test_a_variable_chooses_how_processes_log() -> None:
     options, env = ("-m", "mpi_runtime", "--as-ray"), {"RAY_LOGGING_CONFIG_ENCODING": "JSON"}
     lines = run_program(source, options=options, env=env).expect(0).stderr.splitlines()
     assert any("in an actor" in line and '"actor_id": ' in line for line in lines)
-    assert json.loads(lines[-1])["message"] == "in the driver"
+    (driver,) = (line for line in lines if "in the driver" in line)
+    assert json.loads(driver)["message"] == "in the driver"
 
 
 def test_resources_of_nodes_have_their_addresses_as_in_ray() -> None:
