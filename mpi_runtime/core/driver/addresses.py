@@ -178,7 +178,7 @@ def _how_or_why_not(path: Path, session: session_files.Session) -> str:
     """Return how to reach a session that was not asked for, or why it cannot be reached."""
     try:
         found = _reached(path, session)
-    except ConnectionError as error:
+    except (ConnectionError, LaunchError) as error:
         return str(error)
     if found is None:
         return _why_not(path, session)
