@@ -86,6 +86,9 @@ def _counts(found: Outlook) -> dict[str, object]:
         "after_changed": found.after_changed,
         "named": found.named,
         "failed": found.failed,
+        "stay_failed": found.stay_failed,
+        "cancelled": found.cancelled,
+        "skipped": found.skipped,
         "new": found.new,
     }
 

@@ -1,6 +1,6 @@
 """Elastic batches: several jobs run the commands of one batch, with files as their only connection.
 
-The job that has claimed the journal (`journal/claim.py`) is the coordinator: it alone decides what may start. It offers
+The job that has claimed the journal (`files/claim.py`) is the coordinator: it alone decides what may start. It offers
 slices of commands to all jobs, also to itself. A job begins a slice only after it has made the name of this slice.
 Every file has one writer.
 

@@ -7,7 +7,7 @@
                        taken it back
     offers-EPOCH       the entries of a coordinator, each added to the end
 
-Statuses and entries have the form of records in a journal, with a hash (`journal/segments.py`).
+Statuses and entries have the form of records in a journal, with a hash (`files/segments.py`).
 The member file has its full size from the start, so that a full disk does not look like the death of a job. What is not
 whole is read again: over a network a part of what was written may be seen first. A file and its other names are in one
 directory, as AFS wants it, and a file with as many names as its file system allows (65 000 on ext4) is followed by the

@@ -117,7 +117,9 @@ def read_batch(
         room -= len(group.commands)
     if not entries and not problems:
         problems.append(Problem(1, 1, "there is no command here"))
-    return groups, sorted([*problems, *_notes_on_shells([group for group in groups if group.commands])])
+    known = [group for group in groups if group.commands]
+    totals = _notes_on_totals(known) if len(known) == len(groups) else []
+    return groups, sorted([*problems, *_notes_on_shells(known), *totals])
 
 
 def _notes_on_shells(groups: Sequence[Group]) -> list[Problem]:
@@ -129,6 +131,14 @@ def _notes_on_shells(groups: Sequence[Group]) -> list[Problem]:
     group, first, word = like_bash[0]
     more = f" (and {len(like_bash) - 1} more such)" if len(like_bash) > 1 else ""
     return [Problem(*group.place, f'{word!r} is of bash, and {first.shell} runs this{more}: set shell to "bash"', True)]
+
+
+def _notes_on_totals(groups: Sequence[Group]) -> list[Problem]:
+    """A note for each total of `batch_resources` of which no command takes a part: it limits nothing."""
+    totals = {name: group.place for group in reversed(groups) for name in group.commands[0].batch_resources}
+    used = {name for group in groups for name in group.commands[0].shares} if totals else set()
+    message = "batch_resources limits nothing: no command takes {0} of it; give commands resources={0}=1"
+    return [Problem(*place, message.format(name), is_note=True) for name, place in totals.items() if name not in used]
 
 
 def read_entry(

@@ -76,6 +76,12 @@ class Outlook(msgspec.Struct):
     """Commands that were done, and run again because the user has named them."""
     failed: int = 0
     """Commands that have failed, and run again."""
+    stay_failed: int = 0
+    """Commands that have failed, and do not run again before the batch is finished."""
+    cancelled: int = 0
+    """Commands that the user has cancelled, and that stay so."""
+    skipped: int = 0
+    """Commands that do not run, because of these."""
     new: int = 0
     """Commands that have never run to their end."""
     moved: list[str] = []
@@ -86,7 +92,8 @@ class Outlook(msgspec.Struct):
         counts = (
             (self.done, "done"), (len(self.changed), "done and changed since"),
             (self.after_changed, "done, after others that run"), (self.named, "done, named on the command line"),
-            (self.failed, "failed"), (self.new, "new"),
+            (self.failed, "failed"), (self.stay_failed, "failed, and not run again yet"),
+            (self.cancelled, "cancelled"), (self.skipped, "skipped"), (self.new, "new"),
         )  # fmt: skip
         return ", ".join(f"{count} {what}" for count, what in counts if count)
 
@@ -113,10 +120,13 @@ def outlook_of(groups: Sequence[Group], history: History, selection: Selection) 
             else:
                 ended = known.ended
                 keys.settle(name, *((ended.key, ended.number) if ended is not None else (known.key, known.after)))
+            found.stay_failed += fate == STAYS_FAILED
+            found.cancelled += fate == CANCELLED
             if fate == CANCELLED:
                 graph.cancelled(name)
             else:
                 graph.end(name, fate != STAYS_FAILED)
+    found.skipped = len(graph.skipped()) - found.cancelled
     return found
 
 

@@ -170,8 +170,20 @@ def _why_not_in_job(path: Path, session: session_files.Session) -> str:
 
 
 def _elsewhere(known: list[tuple[Path, session_files.Session]]) -> str:
-    lines = [f"\n  {session.name}: {_why_not(path, session)}" for path, session in known]
+    lines = [f"\n  {session.name}: {_how_or_why_not(path, session)}" for path, session in known]
     return " There are files of:" + "".join(lines) if lines else ""
+
+
+def _how_or_why_not(path: Path, session: session_files.Session) -> str:
+    """Return how to reach a session that was not asked for, or why it cannot be reached."""
+    try:
+        found = _reached(path, session)
+    except (ConnectionError, LaunchError) as error:
+        return str(error)
+    if found is None:
+        return _why_not(path, session)
+    found.close()
+    return f"it runs on this host: init('session:{session.name}')"
 
 
 def _in_words(session: session_files.Session) -> str:

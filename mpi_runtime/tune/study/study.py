@@ -24,8 +24,9 @@ What always holds:
 - Random numbers of trial n come from the seed and n, not from a common stream: that would depend on which is faster.
 
 Not obvious: one report may decide about other trials, which are paused then (`_apply`). Trials that run again go before
-paused ones that the scheduler promotes, those before new ones, and last come trials that gave way (`_next`). If nothing
-runs and trials are paused, the scheduler is asked once more (`on_idle`); those that it does not promote end.
+paused ones that the scheduler promotes, those before new ones (after them, if it `prefers_new`), and last come trials
+that gave way (`_next`). If nothing runs and trials are paused, the scheduler is asked once more (`on_idle`); those that
+it does not promote end.
 """
 
 from __future__ import annotations

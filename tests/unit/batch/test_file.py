@@ -93,6 +93,18 @@ def test_what_every_shell_knows_gets_no_note(monkeypatch: pytest.MonkeyPatch) ->
     groups_of(OF_ANY_SHELL, LINES)
 
 
+def test_a_total_of_which_no_command_takes_a_part_gets_a_note() -> None:
+    text = "#batch batch_resources=licence=3,seat=2\nls #batch resources=seat=1\nls\n"
+    groups, problems = read_batch(text, LINES, {})
+    assert [problem.shown("jobs") for problem in problems] == [
+        "jobs:2:1: note: batch_resources limits nothing: no command takes licence of it; give commands "
+        "resources=licence=1"
+    ]
+    assert len(groups) == 2
+    groups_of(text.replace("seat=1", "seat=1,licence=1"), LINES)
+    assert [problem.is_note for problem in read_batch(f"{text}ls #batch nothing=1\n", LINES, {})[1]] == [False]
+
+
 def test_options_on_a_line_of_their_own_are_for_all_commands() -> None:
     text = "# a list\n#batch shell=bash num_cpus=2\nls\nls #batch shell=/bin/dash\n"
     found = [group.commands[0] for group in groups_of(text, LINES, num_cpus="4")]

@@ -47,13 +47,19 @@ def test_blanks_that_a_shell_would_keep_are_one(one: str, other: str) -> None:
     assert by_words(one) != by_words(other)
 
 
-def ran(folder: Path, text: str, failed: Sequence[str] = (), is_exact: bool = False) -> None:
-    """Run a list, as far as the journal knows."""
+def ran(
+    folder: Path, text: str, failed: Sequence[str] = (), is_exact: bool = False, cut_at: str = "", cancelled: str = ""
+) -> None:
+    """Run a list, as far as the journal knows. `cut_at`: the run is killed before this command."""
     groups, wrong = read_batch(text, "lines", {})
     assert not wrong
     with contextlib.closing(BatchJournal(str(folder))) as made:
         made.plan(plan_of(made.history, groups))
+        if cancelled:
+            made.controlled([cancelled], "cancel")
         for command in (one for group in groups for one in group.commands):
+            if command.name == cut_at:
+                return
             known = made.keys.find(command)
             key = key_of(command, [], is_exact=True) if is_exact else known.key
             code = int(command.name in failed)
@@ -81,6 +87,17 @@ def test_a_rerun_counts_what_is_done_changed_failed_and_new(tmp_path: Path) -> N
     assert counts(tmp_path, LIST.replace("a  1", "a 9") + "e 5\n") == (1, ["line-1"], 1, 1, 1)
     assert counts(tmp_path, LIST.replace("a  1", "a 9"), keeps_done=True) == (2, ["line-1"], 0, 1, 0)
     assert counts(tmp_path, LIST, only=frozenset({"line-2"}), again=frozenset({"line-2"})) == (2, [], 0, 0, 0)
+
+
+def test_a_rerun_of_a_batch_that_was_cut_short_counts_what_stays_failed_or_cancelled(tmp_path: Path) -> None:
+    text = "a 1\nb 2\nc 3 #batch after=line-2\nd 4\ne 5\n"
+    ran(tmp_path, text, failed=["line-2"], cut_at="line-3", cancelled="line-4")
+    groups, _ = read_batch(text, "lines", {})
+    history = read_history(str(tmp_path))
+    found = outlook_of(groups, history, Selection())
+    assert found.in_words() == "1 done, 1 failed, and not run again yet, 1 cancelled, 1 skipped, 1 new"
+    again = Selection(is_retry=True, only=frozenset({"line-2"}))
+    assert outlook_of(groups, history, again).in_words() == "1 done, 1 failed"
 
 
 def test_keys_of_a_journal_in_which_blanks_counted_stay_valid(tmp_path: Path) -> None:
