@@ -119,7 +119,8 @@ def descriptors() -> dict[int, str]:
 
 
 def abstract_sockets() -> dict[str, str]:
-    rows = [line.split(maxsplit=7) for line in Path("/proc/net/unix").read_text().splitlines()]
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    rows = [line.split(maxsplit=7) for line in lines if "@" + NAME in line]
     return {row[7]: f"socket:[{row[6]}]" for row in rows if len(row) > 7 and row[7].startswith("@" + NAME)}
 
 
