@@ -167,7 +167,7 @@ def leaks(before: Belongings, mark: str) -> list[str]:
     sockets = now.sockets.keys() - before.sockets
     paths = now.files - before.files
     if sockets or paths:
-        others = held_by_others(ours)
+        others = held_by_others(ours, {now.sockets[name] for name in sockets} | paths)
         still = abstract_sockets()  # a job of another test may have ended before its descriptors were looked at
         left = [name for name in sorted(sockets) if name in still and now.sockets[name] not in others]
         found += [f"abstract socket {name}" for name in left]
@@ -175,16 +175,19 @@ def leaks(before: Belongings, mark: str) -> list[str]:
     return found
 
 
-def held_by_others(ours: set[int]) -> set[str]:
-    """What processes that are none of ours have open or mapped: paths and sockets."""
-    found: set[str] = set()
-    for pid in helpers.process_ids() - ours - {os.getpid()}:
+def held_by_others(ours: set[int], wanted: set[str]) -> set[str]:
+    """Which of these paths and sockets processes that are none of ours have open or mapped."""
+    left = set(wanted)
+    for pid in sorted(helpers.process_ids() - ours - {os.getpid()}, reverse=True):  # those are mostly new, as it is
         with suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
-                    found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
-        found |= helpers.shared_files(pid)
-    return found
+                    left.discard(os.readlink(f"/proc/{pid}/fd/{name}"))
+        if any(one.startswith("/dev/shm/") for one in left):
+            left -= helpers.shared_files(pid)
+        if not left:
+            break
+    return wanted - left
 
 
 @contextmanager
