@@ -27,7 +27,7 @@ INSTALL := -m pip install --disable-pip-version-check -qq --config-settings edit
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake test-oar allocate-trial bare device as-ray ray-docs check lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
+.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake test-oar allocate-trial bare device as-ray ray-docs check collect lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -157,6 +157,10 @@ types: $(VENV)/.installed-dev
 # The imports of faces from which type checkers learn the names that a running program loads on first use.
 faces: $(VENV)/.installed-dev
 	$(RUN) -m tests.rules.faces
+
+# Once before `make test` in a fresh clone: else each of its processes would compile all tests for itself.
+collect: $(VENV)/.installed-dev
+	@$(RUN) -m pytest --collect-only -qq -m "not device" --ignore=tests/oar > /dev/null
 
 wheel-content: $(VENV)/.installed-dev
 	$(RUN) -m pytest -q tests/rules/test_wheel.py

@@ -124,9 +124,11 @@ def marked(mark: str, among: set[int] | None = None) -> list[int]:
     entry = f"{MARK}={mark}".encode()
     found = []
     for pid in sorted(process_ids() if among is None else among):
-        with contextlib.suppress(OSError):
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if pid != os.getpid() and any(one == entry or one.startswith(entry + b"/") for one in environment):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environment = file.read()
+            if entry not in environment or pid == os.getpid():  # most: nothing is split for them
+                continue
+            if any(one == entry or one.startswith(entry + b"/") for one in environment.split(b"\0")):
                 found.append(pid)
     return found
 

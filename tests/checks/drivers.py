@@ -6,19 +6,19 @@ from mpi_runtime.scheduler.losses.drivers import is_kept
 from mpi_runtime.scheduler.protocol.events import DRIVER, driver_of
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import STOPPING
-from mpi_runtime.scheduler.records.records import Driver, Function, Task
+from mpi_runtime.scheduler.records.records import Actor, Driver, Function, Queue, Task
 from mpi_runtime.scheduler.records.state import State
 
 
 def check(state: State, live: dict[bytes, Task]) -> None:
     """Check all drivers. `live`: the open calls."""
     for task in live.values():
-        _check_owner(state, f"call {task.id.hex()}", task.driver, task.function.driver)
+        _check_owner(state, task, task.driver, task.function.driver)
     for actor in state.actors.values():
         if actor.state != lifecycle.DEAD:
-            _check_owner(state, f"actor {actor.id.hex()}", actor.driver, actor.creation.function.driver)
+            _check_owner(state, actor, actor.driver, actor.creation.function.driver)
     for function in state.functions.values():
-        _check_home(state, f"function {function.spec.name}", function, function.driver)
+        _check_home(state, function, function, function.driver)
     for group in state.groups.values():
         assert group.driver in (DRIVER, *state.drivers), f"group {group.id.hex()} is of driver {group.driver}, now gone"
     for executor in state.executors.values():
@@ -28,8 +28,8 @@ def check(state: State, live: dict[bytes, Task]) -> None:
             assert state.drivers.get(number) is executor.driver, f"{executor} is of driver {number}, which is gone"
         wrong = [one for one in executor.assigned.values() if one.function.driver is not executor.driver]
         assert executor.actor is not None or not wrong, f"{executor} has calls of another driver"
-    for key, queue in state.queues.items():
-        _check_home(state, f"queue {key}", queue.function, queue.function.driver)
+    for queue in state.queues.values():
+        _check_home(state, queue, queue.function, queue.function.driver)
     clients = {number for number, client in state.clients.items() if client.executor is None}
     assert clients - {DRIVER} <= state.drivers.keys(), "a driver is connected, and not known"
     assert state.leaving.keys() <= state.drivers.keys() - clients, "references of a driver are left, and it is not"
@@ -37,16 +37,27 @@ def check(state: State, live: dict[bytes, Task]) -> None:
         _check_driver(state, live, driver)
 
 
-def _check_owner(state: State, name: str, owner: int, home: Driver | None) -> None:
+def _check_owner(state: State, owned: Task | Actor, owner: int, home: Driver | None) -> None:
     number = home.number if home is not None else DRIVER
-    assert owner in (DRIVER, number), f"{name} belongs to driver {owner}, and its function to {number}"
-    assert home is None or state.drivers.get(number) is home, f"{name} is of driver {number}, which is gone"
+    assert owner in (DRIVER, number), f"{_name(owned)} belongs to driver {owner}, and its function to {number}"
+    assert home is None or state.drivers.get(number) is home, f"{_name(owned)} is of driver {number}, which is gone"
 
 
-def _check_home(state: State, name: str, function: Function, home: Driver | None) -> None:
+def _check_home(state: State, owned: Function | Queue, function: Function, home: Driver | None) -> None:
     number = home.number if home is not None else DRIVER
-    assert number == driver_of(function.spec.environment), f"{name} is of driver {number}, and its environment not"
-    assert home is None or state.drivers.get(number) is home, f"{name} is of driver {number}, which is gone"
+    assert number == driver_of(function.spec.environment), (
+        f"{_name(owned)} is of driver {number}, and its environment not"
+    )
+    assert home is None or state.drivers.get(number) is home, f"{_name(owned)} is of driver {number}, which is gone"
+
+
+def _name(owned: Task | Actor | Function | Queue) -> str:
+    """For what is wrong: texts for all that is right took longer than their checks."""
+    if isinstance(owned, Function):
+        return f"function {owned.spec.name}"
+    if isinstance(owned, Queue):
+        return f"queue of {owned.function.spec.name}"
+    return f"{'call' if isinstance(owned, Task) else 'actor'} {owned.id.hex()}"
 
 
 def _check_driver(state: State, live: dict[bytes, Task], driver: Driver) -> None:

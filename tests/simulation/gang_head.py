@@ -150,8 +150,11 @@ class Head:
 
     def decide(self) -> None:
         """Have a decision made, and carry it out."""
-        made = self.scheduler.decide(self.now)
-        if self.check_inside:
+        self._carry_out(self.scheduler.decide(self.now), is_news=True)
+
+    def _carry_out(self, made: effects.Effects, is_news: bool) -> None:
+        """Look at the state after a decision, unless it is the one that was looked at before, and carry it out."""
+        if self.check_inside and (is_news or made.ranks or made.clients):
             invariants.check(self.scheduler.state)
         for rank, orders in made.ranks.items():
             for order in codec.between_ranks.decode(codec.encode(orders)):
@@ -171,7 +174,7 @@ class Head:
     def _on_timer(self) -> None:
         if self.now == self._timer_us:
             self._timer_us = -1
-            self.decide()
+            self._carry_out(self.scheduler.decide(self.now), is_news=False)
 
     def _check_sent(self, sent: dict[int, list[Call]]) -> None:
         """A gang gets a call as a whole: each member a part of the same call, in one decision."""

@@ -178,7 +178,6 @@ TOLD = re.compile(
     [
         pytest.param({}, 1, 150, 4, 4, id="plain"),
         pytest.param({}, 2, 150, 1, 2, id="one-cpu"),
-        pytest.param({"ranks": 4}, 3, 150, 4, 4, id="openmpi", marks=pytest.mark.mpi),
         pytest.param({"ranks": 4, "mpi": "mpich"}, 4, 150, 3, 3, id="mpich", marks=pytest.mark.mpi),
     ],
 )

@@ -170,7 +170,7 @@ time.sleep(0.2)
 """
 
 
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", WAYS[:2])
 def test_a_second_run_has_the_same_values_and_runs_nothing(how: Any, tmp_path: Path) -> None:
     first, ran, _ = run(EVERYTHING, tmp_path, **how)
     assert first == "[0, 1, 4] [0.0, 2.0, 6.0] 7 140000 None 50602\n10004.5 15005.5 5\n"
@@ -383,7 +383,7 @@ def names(found: list[Record]) -> set[str]:
 
 @pytest.mark.dies("journal")
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("how", [WAYS[0], WAYS[2]])
 def test_killed_again_and_again_the_answer_is_right(how: dict[str, Any], tmp_path: Path) -> None:
     rng = random.Random(str(how))
     marks, folder = tmp_path / "marks", tmp_path / "journal"

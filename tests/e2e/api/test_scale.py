@@ -70,20 +70,17 @@ def test_10_000_empty_tasks() -> None:
     assert get([empty.remote() for _ in range(10_000)]) == [None] * 10_000
 
 
-def test_fan_in_of_10_000_refs() -> None:
+def test_fan_in_of_10_000_refs_as_arguments_and_in_a_list() -> None:
     @remote
     def total(*values: int) -> int:
         return sum(values)
 
-    assert get(total.remote(*[add.remote(n, 0) for n in range(10_000)])) == sum(range(10_000))
-
-
-def test_fan_in_of_10_000_refs_in_a_list() -> None:
     @remote
-    def total(refs: list[Any]) -> Any:
+    def total_of(refs: list[Any]) -> Any:
         return sum(get(refs))
 
-    assert get(total.remote([add.remote(n, 0) for n in range(10_000)])) == sum(range(10_000))
+    refs = [add.remote(n, 0) for n in range(10_000)]
+    assert get([total.remote(*refs), total_of.remote(refs)]) == [sum(range(10_000))] * 2
 
 
 def test_fan_in_of_values_that_are_not_small() -> None:
@@ -95,8 +92,9 @@ def test_fan_in_of_values_that_are_not_small() -> None:
     def total(*values: bytes) -> int:
         return sum(value[0] for value in values)
 
-    assert get(total.remote(*[make.remote(n) for n in range(1_000)])) == sum(n % 256 for n in range(1_000))
-    assert sum(value[0] for value in get([make.remote(n) for n in range(1_000)])) == sum(n % 256 for n in range(1_000))
+    refs = [make.remote(n) for n in range(1_000)]
+    assert get(total.remote(*refs)) == sum(n % 256 for n in range(1_000))
+    assert sum(value[0] for value in get(refs)) == sum(n % 256 for n in range(1_000))
 
 
 def test_chain_of_5_000() -> None:

@@ -14,9 +14,9 @@ from tests.helpers import Completed, mpi_python, start_command
 
 WAYS: Any = [
     pytest.param([], id="plain"),
-    pytest.param(["-n", "3", "--mpi", "openmpi"], marks=pytest.mark.mpi, id="openmpi"),
-    pytest.param(["-n", "3", "--mpi", "mpich"], marks=pytest.mark.mpi, id="mpich"),
-    pytest.param(["-n", "3", "--fault-tolerant"], marks=pytest.mark.mpi, id="ulfm"),
+    pytest.param(["-n", "2", "--mpi", "openmpi"], marks=pytest.mark.mpi, id="openmpi"),
+    pytest.param(["-n", "2", "--mpi", "mpich"], marks=pytest.mark.mpi, id="mpich"),
+    pytest.param(["-n", "2", "--fault-tolerant"], marks=pytest.mark.mpi, id="ulfm"),
 ]
 KILLED = """
 import os, signal, sys

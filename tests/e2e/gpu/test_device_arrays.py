@@ -16,7 +16,7 @@ from tests.fake_sys import trees
 from tests.helpers import ROOT, Completed, run_program
 from tests.hosts.lab import Lab
 
-WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
+WAYS = [None, pytest.param("mpich", marks=pytest.mark.mpi)]
 LIBRARIES = Path(memory.__file__).parent / "libraries"
 
 BEGIN = """

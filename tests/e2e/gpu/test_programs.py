@@ -16,7 +16,7 @@ from tests.fake_nvml.machines import a100x4, h100x8, no_driver, shown, shown_on_
 from tests.helpers import Completed, run_program
 from tests.hosts.lab import Lab
 
-WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi), pytest.param("mpich", marks=pytest.mark.mpi)]
+WAYS = [None, pytest.param("openmpi", marks=pytest.mark.mpi)]
 
 BEGIN = """
 import json, os, sys, tempfile, time

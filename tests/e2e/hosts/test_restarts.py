@@ -104,8 +104,10 @@ def check(done: Completed, folder: Path, answer: str) -> None:
 
 
 @pytest.mark.dies("journal")
-@pytest.mark.parametrize("what", ["head", "launcher", "driver"])
-@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize(
+    ("what", "mpi"),
+    [("head", "openmpi"), ("launcher", "openmpi"), ("launcher", "mpich"), ("driver", "mpich")],
+)
 def test_a_process_of_the_job_is_killed(mpi: str, what: str, two_hosts: Lab, answer: str) -> None:
     folder = two_hosts.place / f"{mpi}-{what}"
     with started(two_hosts, folder, mpi) as program:

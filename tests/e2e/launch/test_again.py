@@ -111,7 +111,7 @@ print("still there", ray.get(f.remote(5)))
 """
     with ExitStack() as stack:
         programs = {"plain": stack.enter_context(start_program(source))}
-        programs |= {mpi: stack.enter_context(start_program(source, ranks=8, mpi=mpi)) for mpi in MPIS}
+        programs |= {mpi: stack.enter_context(start_program(source, ranks=4, mpi=mpi)) for mpi in MPIS}
         for number, state in enumerate(("after work", "after more work", "after shutdown")):
             for program in programs.values():
                 program.wait_for_line(f"idle {number}")

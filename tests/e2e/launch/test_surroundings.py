@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import run_program, start_command
 
-WAYS = [None, pytest.param(3, marks=pytest.mark.mpi)]
+WAYS = [None, pytest.param(2, marks=pytest.mark.mpi)]
 """Numbers of ranks."""
 
 

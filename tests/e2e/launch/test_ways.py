@@ -251,8 +251,7 @@ manager.shutdown_kernel()
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("mpi", MPIS)
-@pytest.mark.parametrize("ranks", [1, 2, 8])
+@pytest.mark.parametrize(("ranks", "mpi"), [(1, "openmpi"), (1, "mpich"), (2, "openmpi"), (8, "mpich")])
 def test_ranks(mpi: str, ranks: int, app: Path) -> None:
     expect_counted(run_program(app, "x", ranks=ranks, mpi=mpi), [str(app), "x"])
 
@@ -314,7 +313,7 @@ def test_a_string_on_ranks(mpi: str) -> None:
 @pytest.mark.timeout(300)
 def test_many_ranks(app: Path) -> None:
     """Far more ranks than cores: slow, because MPI's ranks spin while they wait for each other at the start."""
-    completed = run_program(app, ranks=64, env={"MPI_RUNTIME_START_TIMEOUT_S": "250"}, timeout=280).expect()
+    completed = run_program(app, ranks=32, env={"MPI_RUNTIME_START_TIMEOUT_S": "250"}, timeout=280).expect()
     assert completed.stdout == f"{COUNTED}{[str(app)]}\n", completed.output()
     lines = completed.stderr.splitlines()
     assert all("the job has not begun after" in line for line in lines), "a slow machine: it says what it waits for"

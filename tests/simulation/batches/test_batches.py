@@ -193,7 +193,7 @@ SCENES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
 """Bugs that only a few of the usual seeds would show: more happens there at a time than they need."""
 FIRST: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     a_later_coordinator_that_reads_no_offers: 34,
-    a_stopped_job_that_starts_at_once: 51,
+    a_stopped_job_that_starts_at_once: 106,
     ranks_that_fit_where_their_sum_does: 9,
     shares_that_are_returned_when_others_get_the_command: 18,
 }
