@@ -153,7 +153,9 @@ class Running:
             case Start(task):
                 self._start(task)
             case Resume(task):
-                self._calls[id(task)].generator.resume()
+                call = self._calls[id(task)]
+                if call.made >= call.known:  # else it was started again, and makes a block now
+                    call.generator.resume()
             case Cancel(task):
                 if id(task) in self._calls:
                     self._forget(task).generator.close()
@@ -221,7 +223,7 @@ class Running:
         for place, handle in self._actors.items():
             if entry := waiting.get(handle._actor_id.hex()):
                 self._check_deaths(place, int(entry["num_restarts"]))
-        if self._has_lost_cpus():
+        if self.has_lost_cpus():
             self._need_less()
 
     def _check_deaths(self, place: tuple[int, int], restarts: int) -> None:
@@ -238,7 +240,8 @@ class Running:
                 f"{built.stage.name} has failed: {times} without a block. Perhaps its constructor ends it."
             )
 
-    def _has_lost_cpus(self) -> bool:
+    def has_lost_cpus(self) -> bool:
+        """Whether there are fewer CPUs than at the beginning."""
         return mpi_runtime.cluster_resources().get("CPU", 0.0) < self._cpus
 
     def _need_less(self) -> None:
@@ -341,7 +344,7 @@ class Running:
         Raises:
             ObjectLostError: it cannot be rebuilt.
         """
-        return table_of(block, self._has_lost_cpus)
+        return table_of(block, self.has_lost_cpus)
 
     def _ended(self, task: Task) -> None:
         self._forget(task)  # what waits in the task for being resumed ends with it
