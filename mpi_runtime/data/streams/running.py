@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
 CANCELLED_S = 5.0
 """The most seconds to wait for tasks that were cancelled, if what they leave behind is to be removed."""
+ALIKE_S = 1.0
+"""The most seconds that an error waits for those of other tasks."""
 CALLS_MAX = 10_000
 """The most calls of which one look finds those that run."""
 
@@ -332,11 +335,25 @@ class Running:
             if call.rebuilds <= REBUILDS_MAX and Rebuilding().rebuild(call.inputs):
                 self._start_again(call.task)
                 return
-            self.close()
+            self._close_failed()
+            raise
+        except Exception:
+            self._close_failed()
             raise
         except BaseException:
             self.close()
             raise
+
+    def _close_failed(self) -> None:
+        """End what runs. Other tasks may have failed alike: read their errors, which would be logged as unhandled."""
+        self.close()
+        if self._cancelled:
+            ended, _ = mpi_runtime.wait(
+                self._cancelled, num_returns=len(self._cancelled), timeout=ALIKE_S, fetch_local=False
+            )
+            for ref in ended:
+                with contextlib.suppress(Exception):
+                    mpi_runtime.get(ref)
 
     def table(self, block: Block) -> pyarrow.Table:
         """The rows of a block that the consumer has taken. It is rebuilt if it is lost.
