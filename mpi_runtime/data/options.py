@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mpi_runtime.core import published
 from mpi_runtime.data.plan import Concurrency, Needs
-from mpi_runtime.data.steps import Step
+from mpi_runtime.data.steps import Step, is_async
 from mpi_runtime.extend import check_resources, size_in_bytes
 
 OPTIONS = frozenset({"label_selector", "max_retries", "runtime_env", "scheduling_strategy"})
@@ -71,7 +71,8 @@ def needs(
 ) -> Needs:
     """Check what each task or actor of a function has.
 
-    `max_concurrency` is Ray's, and has no effect: a function runs once at a time in each process, as in Ray.
+    `max_concurrency` is Ray's, and has no effect, as there: a function runs once at a time in each process, and an
+    asynchronous one a fixed number of times.
 
     Raises:
         TypeError: there is no such option.
@@ -132,7 +133,8 @@ def _concurrency(given: object, is_class: bool, caller: str) -> Concurrency:
     )
 
 
-_COROUTINES = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+ASYNC = ("map", "map_batches", "flat_map")
+"""Transformations that take asynchronous functions."""
 
 
 def step(
@@ -151,8 +153,8 @@ def step(
     """
     if not callable(function):
         raise TypeError(f"{caller}() takes a function or a class with __call__, not {function!r}")
-    if any(test(one) for test in _COROUTINES for one in (function, getattr(function, "__call__", None))):  # noqa: B004
-        raise TypeError(f"{caller}() takes no coroutine: call asyncio.run() inside a plain function")
+    if caller not in ASYNC and is_async(function):
+        raise TypeError(f"{caller}() takes no asynchronous function, as {', '.join(ASYNC)} do")
     is_class = inspect.isclass(function)
     if is_class and not callable(getattr(function, "__call__", None)):  # noqa: B004
         raise TypeError(f"{caller}() needs a class with a method __call__, which {function!r} lacks")

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING
 import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.data.context import DataContext
-from mpi_runtime.data.iterating import DataIterator, Tables, value_of
+from mpi_runtime.data.iterating import DataIterator, Tables
 from mpi_runtime.data.plan import Operator
+from mpi_runtime.data.streams.lost_blocks import fetched, replaced
 from mpi_runtime.data.streams.records import Block
 from mpi_runtime.data.streams.running import Running
+from mpi_runtime.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 if TYPE_CHECKING:
     import pyarrow
 
     from mpi_runtime import ActorHandle
 
+Rows = tuple[Block, int, int]
+"""Rows of a block: the block, the first row, the number of rows."""
 Part = tuple[object, int, int]
-"""Rows of a block: its reference, the first row, the number of rows."""
+"""The same for the reader, in another process: the block's reference."""
 THREADS = 4
 """Threads of the actor beside those of the readers, so that calls of a dead reader leave room."""
 ONE_READER = "Let one reader at a time iterate a part; streaming_split(n) has a part for each of n readers."
@@ -41,8 +45,12 @@ class Shares:
         self._equal = equal
 
     def start(self, name: str | None = None) -> ActorHandle:
-        """Start an actor, perhaps one with a name, in place of an earlier one."""
-        options = {"num_cpus": 0, "max_concurrency": 2 * self.size + THREADS, "name": name}
+        """Start an actor, perhaps one with a name, in place of an earlier one.
+
+        It is on this host, since the readers' rows are lost with it, and so that a loss of another host spares it.
+        """
+        here = NodeAffinitySchedulingStrategy(mpi_runtime.get_runtime_context().get_node_id(), soft=True)
+        options = {"num_cpus": 0, "max_concurrency": 2 * self.size + THREADS, "name": name, "scheduling_strategy": here}
         sharing = mpi_runtime.remote(Sharing).options(**options)
         self.actor = sharing.remote(self._operator, self._equal, self.settings)
         return self.actor
@@ -100,12 +108,25 @@ class Sharing:
         Raises:
             ValueError: all have begun another run, so the rest of these rows is gone.
         """
+        return self._run_of(number, rank).next(rank)
+
+    def rebuild(self, number: int, rank: int, is_lost: bool) -> object | None:
+        """The reference of the block that a reader has, if it is lost a new one; None: it cannot be rebuilt.
+
+        `is_lost`: else it has not come for a while.
+
+        Raises:
+            ValueError: as of `next`.
+        """
+        return self._run_of(number, rank).rebuild(rank, is_lost)
+
+    def _run_of(self, number: int, rank: int) -> Run:
         run = self._run
         if run is None or number != self._number:
             raise ValueError(
                 f"part {rank} was not read to its end, and all parts have been begun again meanwhile. {ONE_READER}"
             )
-        return run.next(rank)
+        return run
 
 
 class Run:
@@ -114,21 +135,23 @@ class Run:
     def __init__(self, operator: Operator, size: int, equal: bool) -> None:
         self._running = Running(operator, ordered=False)
         self._lock = threading.Lock()
+        self._rebuilding = threading.Lock()
+        """Rebuilds follow each other, so that what several of them need is rebuilt once."""
         self._equal = equal
-        self._queues: list[deque[Part]] = [deque() for _ in range(size)]
+        self._queues: list[deque[Rows]] = [deque() for _ in range(size)]
         self._given = [0] * size
         """The rows that each reader has, or has in its queue."""
-        self._kept: deque[Part] = deque()
+        self._kept: deque[Rows] = deque()
         """Rows with which all get the same number at the end."""
         self._held: dict[int, Block] = {}
-        """The block of which each reader has rows: it counts until the reader asks again."""
+        """The block of which each reader has rows: it may have to be rebuilt until the reader asks again."""
         self._is_done = False
 
     def next(self, rank: int) -> Part | None:
         """The next rows of a reader; None: there are no more."""
         with self._lock:
-            if rank in self._held:
-                self._running.release(self._held.pop(rank))
+            if (held := self._held.pop(rank, None)) is not None and not self._equal:
+                self._running.release(held)
             while not self._queues[rank] and not self._is_done:
                 block = self._running.next()
                 if block is None:
@@ -136,14 +159,24 @@ class Run:
                     self._level()
                 elif self._equal:
                     # Such blocks no longer count: a reader that is ahead must not wait for one that is behind.
-                    self._share((block.value, 0, block.rows))
-                    self._running.release(block)
+                    self._share((block, 0, block.rows))
+                    self._running.stream.released(block)
                 else:
-                    self._held[rank] = block
-                    return block.value, 0, block.rows
-            return self._queues[rank].popleft() if self._queues[rank] else None
+                    self._queues[rank].append((block, 0, block.rows))
+            if not self._queues[rank]:
+                return None
+            self._held[rank], start, rows = self._queues[rank].popleft()
+            return self._held[rank].value, start, rows
 
-    def _share(self, part: Part) -> None:
+    def rebuild(self, rank: int, is_lost: bool) -> object | None:
+        """The reference of the block that a reader has, if it is lost a new one; None: it cannot be rebuilt."""
+        block = self._held.get(rank)
+        if block is None:
+            return None
+        with self._rebuilding:
+            return replaced(block, self._running.has_lost_cpus, is_lost)
+
+    def _share(self, part: Rows) -> None:
         """Give rows to the reader with the fewest, as long as what is kept then makes all equal."""
         self._kept.append(part)
         while True:
@@ -167,14 +200,14 @@ class Run:
         for rank, count in enumerate(self._given):
             missing = target - count
             while missing > 0:
-                value, start, rows = self._kept.popleft()
-                self._give(rank, (value, start, min(rows, missing)))
+                block, start, rows = self._kept.popleft()
+                self._give(rank, (block, start, min(rows, missing)))
                 if rows > missing:
-                    self._kept.appendleft((value, start + missing, rows - missing))
+                    self._kept.appendleft((block, start + missing, rows - missing))
                 missing -= min(rows, missing)
         self._kept.clear()
 
-    def _give(self, rank: int, part: Part) -> None:
+    def _give(self, rank: int, part: Rows) -> None:
         self._queues[rank].append(part)
         self._given[rank] += part[2]
 
@@ -216,17 +249,23 @@ class StreamSplitDataIterator(DataIterator):
     def _blocks(self, stops: threading.Event) -> Iterator[pyarrow.Table]:
         sharing = self.shares.started()
         number = mpi_runtime.get(sharing.begin.remote(self.rank, self.shares.size))
+
+        def again(is_lost: bool) -> object | None:
+            ref: object | None = mpi_runtime.get(sharing.rebuild.remote(number, self.rank, is_lost))
+            return ref
+
         while not stops.is_set():
             try:
                 part = mpi_runtime.get(sharing.next.remote(number, self.rank))
+                table = None if part is None else fetched(part[0], again).slice(*part[1:])
             except ValueError:
                 if stops.is_set():  # nobody waits for more: the parts may have been begun again
                     return
                 raise
-            if part is None:
+            if table is None:
                 return
-            value, start, rows = part
-            yield value_of(value).slice(start, rows)
+            yield table
+            del table
 
     def __repr__(self) -> str:
         return f"<part {self.rank} of {self.shares.size} of a data set>"

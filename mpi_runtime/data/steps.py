@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BATCHES, ROWS, FLAT, FILTER, TABLES, WRITE = "batches", "rows", "flat", "filter", "tables", "write"
 """What a function gets and returns: batches; a row for a row; rows for a row; whether a row stays; blocks; a block with
 its place in the order, and what is to be reported of its file."""
+BATCHES_AT_ONCE, ROWS_AT_ONCE = 4, 16
+"""The calls of an asynchronous function that run at a time in a task."""
 
 
 @published("mpi_runtime.data")
@@ -56,6 +58,11 @@ class Step(Struct, frozen=True):
         """Whether it is a class, of which each actor has one instance."""
         return inspect.isclass(self.function)
 
+    @property
+    def is_async(self) -> bool:
+        """Whether its calls are coroutines or asynchronous generators, of which several run at a time."""
+        return is_async(self.function)
+
     def made(self) -> Step:
         """The same step, with an instance in place of a class."""
         if not self.is_class:
@@ -63,6 +70,12 @@ class Step(Struct, frozen=True):
         from msgspec.structs import replace
 
         return replace(self, function=self.function(*self.constructor_args, **self.constructor_kwargs))
+
+
+def is_async(function: object) -> bool:
+    """Whether a function, or the instances of a class, are asynchronous."""
+    tests = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return any(test(one) for test in tests for one in (function, getattr(function, "__call__", None)))  # noqa: B004
 
 
 class Chain(Struct, frozen=True):
@@ -175,6 +188,8 @@ def _apply(step: Step, tables: Tables, where: Where, block_bytes: int) -> Tables
     match step.kind:
         case "write":
             return _written(step, tables, where, block_bytes)
+        case _ if step.is_async:
+            return _at_once(step, tables, where)
         case "batches":
             return _batches(step, tables, where)
         case "tables":
@@ -245,10 +260,52 @@ def _new_rows(step: Step, table: pyarrow.Table, begin: int, where: Where) -> Ite
         where.step, where.rows = step.name, f"row {number}"  # others have worked with the rows before
         made = step.function(row, *step.args, **step.kwargs)
         for one in made if step.kind == FLAT else (made,):  # type: ignore[attr-defined]
-            if not isinstance(one, Mapping):
-                wanted = "a list of dictionaries" if step.kind == FLAT else "a dictionary"
-                raise TypeError(f"{step.name} must return {wanted}, one for each row, not {type(one).__name__}")
-            yield one
+            yield _checked(step, one)
+
+
+def _checked(step: Step, row: object) -> Mapping[str, object]:
+    if not isinstance(row, Mapping):
+        wanted = "a list of dictionaries" if step.kind == FLAT else "a dictionary"
+        raise TypeError(f"{step.name} must return {wanted}, one for each row, not {type(row).__name__}")
+    return row
+
+
+def _at_once(step: Step, tables: Tables, where: Where) -> Tables:
+    """What an asynchronous function makes, in the order of its input."""
+    results = _results_at_once(step, tables, where)
+    if step.kind == BATCHES:
+        yield from (blocks.of_batch(batch, step.name) for batch in results)
+    else:
+        yield from _in_parts(_checked(step, row) for row in results)
+
+
+def _results_at_once(step: Step, tables: Tables, where: Where) -> Iterator[object]:
+    from mpi_runtime.data.streams.coroutines import in_order
+
+    def call(item: object) -> object:
+        return step.function(item, *step.args, **step.kwargs)
+
+    most = BATCHES_AT_ONCE if step.kind == BATCHES else ROWS_AT_ONCE
+    for place, results in in_order(call, _inputs(step, tables, where), most, step.kind == FLAT):
+        reading = where.origin
+        where.step, (where.origin, where.rows) = step.name, place
+        yield from results()
+        where.origin, where.step, where.rows = reading, "", ""
+
+
+def _inputs(step: Step, tables: Tables, where: Where) -> Iterator[tuple[tuple[str, str], object]]:
+    """What a function is called with, and where it is from."""
+    begin = 0
+    for table in blocks.rebatched(tables, step.batch_size) if step.kind == BATCHES else tables:
+        where.step = step.name
+        if step.kind == BATCHES:
+            where.rows = f"rows {begin} to {begin + table.num_rows - 1}"
+            yield (where.origin, where.rows), blocks.to_batch(table, step.batch_format, step.zero_copy)
+        else:
+            for number, row in enumerate(blocks.to_rows(table), begin):
+                yield (where.origin, f"row {number}"), row
+        begin += table.num_rows
+        where.step = where.rows = ""
 
 
 def _in_parts(rows: Iterable[Mapping[str, object]], size: int = 1024) -> Tables:

@@ -5,6 +5,7 @@
 - `running.py`: performs the orders with tasks and actors
 - `storing.py`: runs a stream to its end, and keeps its blocks
 - `calls.py`: the calls of tasks
+- `coroutines.py`: calls of asynchronous functions, several at a time
 - `lost_blocks.py`: rebuilds blocks that were lost with a host
 - `progress.py`: the line of a running stream, and its table
 """

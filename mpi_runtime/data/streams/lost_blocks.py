@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
@@ -86,24 +87,42 @@ def _with_states(*states: str) -> set[str]:
     return {entry["object_id"] for state in states for entry in list_objects([("state", "=", state)], OBJECTS_MAX)}
 
 
+def fetched(value: object, again: Callable[[bool], object | None]) -> pyarrow.Table:
+    """The rows of a reference. `again` gives one in its place if it is lost (True), or not there for a while (False).
+
+    Raises:
+        ObjectLostError: it is lost, and there is no other.
+    """
+    tries = 0
+    while True:
+        ref: ObjectRef[pyarrow.Table] = value  # type: ignore[assignment]
+        try:
+            return mpi_runtime.get(ref, timeout=STUCK_S)
+        except GetTimeoutError:
+            value = again(False) or value
+        except ObjectLostError:
+            tries += 1
+            value = again(True) if tries <= REBUILDS_MAX else None
+            if value is None or value == ref:
+                raise
+
+
+def replaced(block: Block, has_lost_cpus: Callable[[], bool], is_lost: bool) -> object | None:
+    """The value of a block, rebuilt if it `is_lost`, or if its task may wait for a CPU for ever; None: impossible."""
+    if is_lost or has_lost_cpus():
+        value = Rebuilding(waits_for_nothing=not is_lost).value(block)
+        block.value = block.value if value is None else value
+        return value
+    return block.value
+
+
 def table_of(block: Block, has_lost_cpus: Callable[[], bool] = lambda: False) -> pyarrow.Table:
     """The rows of a block, which is rebuilt if it is lost, or if its task may wait for a CPU for ever.
 
     Raises:
         ObjectLostError: it cannot be rebuilt.
     """
-    tries = 0
-    while True:
-        ref: ObjectRef[pyarrow.Table] = block.value  # type: ignore[assignment]
-        try:
-            return mpi_runtime.get(ref, timeout=STUCK_S)
-        except GetTimeoutError:
-            if has_lost_cpus():
-                Rebuilding(waits_for_nothing=True).rebuild([block])
-        except ObjectLostError:
-            tries += 1
-            if tries > REBUILDS_MAX or not Rebuilding().rebuild([block]):
-                raise
+    return fetched(block.value, partial(replaced, block, has_lost_cpus))
 
 
 _rebuilt: weakref.WeakSet[object] = weakref.WeakSet()

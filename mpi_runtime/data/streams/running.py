@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -35,6 +36,8 @@ WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
 CANCELLED_S = 5.0
 """The most seconds to wait for tasks that were cancelled, if what they leave behind is to be removed."""
+ALIKE_S = 1.0
+"""The most seconds that an error waits for those of other tasks."""
 CALLS_MAX = 10_000
 """The most calls of which one look finds those that run."""
 
@@ -153,7 +156,9 @@ class Running:
             case Start(task):
                 self._start(task)
             case Resume(task):
-                self._calls[id(task)].generator.resume()
+                call = self._calls[id(task)]
+                if call.made >= call.known:  # else it was started again, and makes a block now
+                    call.generator.resume()
             case Cancel(task):
                 if id(task) in self._calls:
                     self._forget(task).generator.close()
@@ -221,7 +226,7 @@ class Running:
         for place, handle in self._actors.items():
             if entry := waiting.get(handle._actor_id.hex()):
                 self._check_deaths(place, int(entry["num_restarts"]))
-        if self._has_lost_cpus():
+        if self.has_lost_cpus():
             self._need_less()
 
     def _check_deaths(self, place: tuple[int, int], restarts: int) -> None:
@@ -238,7 +243,8 @@ class Running:
                 f"{built.stage.name} has failed: {times} without a block. Perhaps its constructor ends it."
             )
 
-    def _has_lost_cpus(self) -> bool:
+    def has_lost_cpus(self) -> bool:
+        """Whether there are fewer CPUs than at the beginning."""
         return mpi_runtime.cluster_resources().get("CPU", 0.0) < self._cpus
 
     def _need_less(self) -> None:
@@ -329,11 +335,25 @@ class Running:
             if call.rebuilds <= REBUILDS_MAX and Rebuilding().rebuild(call.inputs):
                 self._start_again(call.task)
                 return
-            self.close()
+            self._close_failed()
+            raise
+        except Exception:
+            self._close_failed()
             raise
         except BaseException:
             self.close()
             raise
+
+    def _close_failed(self) -> None:
+        """End what runs. Other tasks may have failed alike: read their errors, which would be logged as unhandled."""
+        self.close()
+        if self._cancelled:
+            ended, _ = mpi_runtime.wait(
+                self._cancelled, num_returns=len(self._cancelled), timeout=ALIKE_S, fetch_local=False
+            )
+            for ref in ended:
+                with contextlib.suppress(Exception):
+                    mpi_runtime.get(ref)
 
     def table(self, block: Block) -> pyarrow.Table:
         """The rows of a block that the consumer has taken. It is rebuilt if it is lost.
@@ -341,7 +361,7 @@ class Running:
         Raises:
             ObjectLostError: it cannot be rebuilt.
         """
-        return table_of(block, self._has_lost_cpus)
+        return table_of(block, self.has_lost_cpus)
 
     def _ended(self, task: Task) -> None:
         self._forget(task)  # what waits in the task for being resumed ends with it

@@ -298,3 +298,37 @@ def test_a_disk_that_is_full(disk: Path) -> None:
         second.finish().expect()
     rows = [row for path in disk.iterdir() for row in parquet.read_table(path)["id"].to_pylist()]
     assert sorted(rows) == list(range(60))
+
+
+ALIKE = """
+import sys
+from pathlib import Path
+import mpi_runtime
+from mpi_runtime import data
+
+folder = Path(sys.argv[1])
+
+def fails(batch):
+    "When two tasks are here, both fail."
+    (folder / str(batch["id"][0])).touch()
+    while len(list(folder.iterdir())) < 2:
+        pass
+    raise ValueError("bad")
+
+with mpi_runtime.init(num_cpus=2):
+    for _ in range(5):
+        try:
+            data.range(40, override_num_blocks=8).map_batches(fails).take_all()
+        except mpi_runtime.data.BlockValueError as error:
+            print("one error")
+        for path in folder.iterdir():
+            path.unlink()
+"""
+
+
+def test_tasks_that_fail_alike_are_one_error(tmp_path: Path) -> None:
+    """The others are not logged as errors that nobody has read."""
+    with start_program(ALIKE, str(tmp_path)) as program:
+        ended = program.finish().expect()
+    assert ended.stdout == "one error\n" * 5
+    assert "unhandled" not in ended.stderr

@@ -125,9 +125,9 @@ class Work:
             raise ValueError("bad")
         return {"id": batch["id"] * factor}
 
-def run(change=lambda ds: ds):
+def run(change=lambda ds: ds, cpus=1):
     (folder / "made").mkdir()
-    with mpi_runtime.init(num_cpus=1, journal=str(folder / "journal")):
+    with mpi_runtime.init(num_cpus=cpus, journal=str(folder / "journal")):
         change(data.read_csv(folder / "in", override_num_blocks=4)).map_batches(Work).write_parquet(out)
     found = sorted(row for path in (folder / "made").iterdir() for row in path.name.split("_"))
     shutil.rmtree(folder / "made")
@@ -154,6 +154,10 @@ def classes():
     print("the class from before", run())
     print("files", len(list(out.iterdir())))
 
+def cpus():
+    print("first", run())
+    print("with more CPUs", run(cpus=3))
+
 def never():
     "What is never recorded: what needs other rows, and failures."
     global bad
@@ -173,6 +177,7 @@ LINES = {
         f"first {EVERY}", "again []", "a file is gone, and one is another ['1', '3']", f"an input is newer {EVERY}",
     ],
     "classes": [f"first {EVERY}", f"another class {EVERY}", f"the class from before {EVERY}", "files 4"],
+    "cpus": [f"first {EVERY}", "with more CPUs []"],
     "never": [
         f"a limit {EVERY} {EVERY}", f"a sort {EVERY} {EVERY}", f"blocks of two rows {EVERY} 2",
         f"a failure {EVERY} ['2']",

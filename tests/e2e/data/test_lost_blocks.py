@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy
@@ -11,8 +12,9 @@ import pytest
 pytest.importorskip("pyarrow")
 import mpi_runtime
 from mpi_runtime import data
+from mpi_runtime.data.splitting import Run
 from mpi_runtime.data.streams.calls import Call
-from mpi_runtime.data.streams.lost_blocks import DEPTH_MAX, Rebuilding
+from mpi_runtime.data.streams.lost_blocks import DEPTH_MAX, Rebuilding, fetched
 from mpi_runtime.data.streams.records import Block, Task
 from mpi_runtime.data.streams.running import Running
 from mpi_runtime.data.streams.storing import of_blocks, stored
@@ -23,7 +25,7 @@ INIT = {"num_cpus": 2, "object_store_memory": 200_000_000}
 ROWS = 120
 
 
-@mpi_runtime.remote(max_retries=0)
+@mpi_runtime.remote(max_retries=0, num_cpus=0)
 def lose() -> None:
     raise ObjectLostError("lost by the test")
 
@@ -110,6 +112,32 @@ def test_pieces_of_a_shuffle_are_lost_before_they_are_gathered() -> None:
         running.release(made)
     assert found == [row["id"] for row in ds.iter_rows()]
     assert sorted(found) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("equal", [False, True])
+def test_parts_of_several_readers_are_lost(equal: bool, at_rest: Callable[[], None]) -> None:
+    """Rows of one block may be with two readers, and each asks for it."""
+    run = Run(sevenths().map_batches(wide)._operator, 2, equal)
+    found: list[list[int]] = [[], []]
+    ranks = [0, 1]
+    while ranks:
+        for rank in list(ranks):
+            part = run.next(rank)
+            if part is None:
+                ranks.remove(rank)
+                continue
+            if len(found[rank]) % 3 == rank:
+                run._held[rank].value = lose.remote()
+            table = fetched(lose.remote(), partial(run.rebuild, rank)).slice(*part[1:])
+            found[rank] += table["id"].to_pylist()
+            del table, part
+    assert sorted(found[0] + found[1]) == list(range(ROWS))
+    if equal:
+        assert len(found[0]) == len(found[1])
+    assert run.rebuild(0, True) is None, "a reader that has no block has nothing to rebuild"
+    run.close()
+    del run
+    at_rest()
 
 
 def test_what_others_may_keep_or_the_program_has_forgotten_is_lost_for_good() -> None:

@@ -40,7 +40,21 @@ if sys.argv[3] == "random_shuffle":
     ds = ds.random_shuffle(seed=1)
 elif sys.argv[3] == "repartition":
     ds = ds.repartition(25).zip(data.range(600).map(lambda row: {"other": row["id"]}))
-ds.map_batches(work, batch_size=10).write_parquet(sys.argv[1])
+if sys.argv[3] == "streaming_split":
+    import threading
+    from pyarrow import parquet
+    os.makedirs(sys.argv[1])
+    def read(part, number):
+        for count, batch in enumerate(part.iter_batches(batch_size=10, batch_format="pyarrow")):
+            parquet.write_table(batch, f"{sys.argv[1]}/{number}_{count}.parquet")
+    parts = ds.map_batches(work, batch_size=10).streaming_split(2, equal=True)
+    threads = [threading.Thread(target=read, args=(part, number)) for number, part in enumerate(parts)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+else:
+    ds.map_batches(work, batch_size=10).write_parquet(sys.argv[1])
 print("ranks", sorted(rank for node in mpi_runtime.nodes() for rank in node["ranks"]), flush=True)
 """
 ROWS = list(range(0, 600 * 8, 8))
@@ -59,7 +73,7 @@ def arguments(lab: Lab, method: str, width: int) -> tuple[tuple[str, ...], Path,
     return (str(out), str(seen), method, str(width)), seen, out
 
 
-@pytest.mark.parametrize("method", ["map_batches", "random_shuffle", "repartition"])
+@pytest.mark.parametrize("method", ["map_batches", "random_shuffle", "repartition", "streaming_split"])
 @pytest.mark.parametrize("width", [1, 20_000])
 @pytest.mark.dies("rank with ulfm")
 def test_a_host_is_gone_and_what_is_left_has_fewer_cpus_than_actors(method: str, width: int, two_hosts: Lab) -> None:

@@ -1,5 +1,6 @@
 """Data sets: loading, looking at them, and transforming."""
 
+import asyncio
 import contextlib
 import io
 import json
@@ -528,6 +529,71 @@ def what_functions_may_return():
     ):
         print(raised(call, "Exception"))
     print(ds.map_batches(lambda batch: {"id": [[1], [2, 3], []]}, batch_size=None).count() > 0)
+
+
+def asynchronous_classes_of_rows():
+    """Calls run at the same time; rows keep their order. A generator may make several rows of one."""
+
+    class Late:
+        async def __call__(self, row):
+            await asyncio.sleep(0.05 * (3 - row["id"]))
+            return {"id": row["id"] * 2}
+
+    class Twice:
+        async def __call__(self, row):
+            for part in range(2):
+                await asyncio.sleep(0)
+                yield {"id": row["id"], "part": part}
+
+    class Listed:
+        async def __call__(self, row):
+            return [{"id": row["id"]}] * 2
+
+    ds = ray.data.range(3, override_num_blocks=1)
+    print(ds.map(Late, concurrency=1).take_all())
+    print(ds.map(Twice, concurrency=1).take_all() == ds.flat_map(Twice, concurrency=1).take_all())
+    print([row["id"] for row in ds.flat_map(Listed, concurrency=1).take_all()])
+
+
+def asynchronous_classes_of_batches():
+    """Four calls of a class run at a time, whatever max_concurrency says; batches keep their order."""
+
+    class Counts:
+        def __init__(self):
+            self.now = self.most = 0
+
+        async def __call__(self, batch):
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.3)
+            self.now -= 1
+            return {"id": batch["id"], "most": np.full(len(batch["id"]), self.most)}
+
+    class Rows:
+        async def __call__(self, batch):
+            for one in batch["id"]:
+                await asyncio.sleep(0.01 * (4 - one))
+                yield {"id": np.array([one])}
+
+    ds = ray.data.range(8, override_num_blocks=1)
+    rows = ds.map_batches(Counts, concurrency=1, batch_size=1, max_concurrency=2).take_all()
+    print([row["id"] for row in rows], max(row["most"] for row in rows))
+    print([row["id"] for row in ds.limit(4).map_batches(Rows, concurrency=1, batch_size=2).take_all()])
+
+
+def errors_of_asynchronous_classes():
+    """They are errors of the run, as those of other functions."""
+
+    class Fails:
+        async def __call__(self, batch):
+            raise ValueError("bad")
+
+    class NoRow:
+        async def __call__(self, row):
+            return 3
+
+    print(raised(ray.data.range(3).map_batches(Fails, concurrency=1).take_all, "RayTaskError"))
+    print(raised(ray.data.range(3).map(NoRow, concurrency=1).take_all, "RayTaskError"))
 
 
 def columns():
