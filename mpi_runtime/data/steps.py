@@ -247,7 +247,7 @@ def _new_rows(step: Step, table: pyarrow.Table, begin: int, where: Where) -> Ite
         for one in made if step.kind == FLAT else (made,):  # type: ignore[attr-defined]
             if not isinstance(one, Mapping):
                 wanted = "a list of dictionaries" if step.kind == FLAT else "a dictionary"
-                raise TypeError(f"{step.name} must return {wanted}, one for each row, not {type(one).__name__}")
+                raise ValueError(f"{step.name} must return {wanted}, one for each row, not {type(one).__name__}")
             yield one
 
 
