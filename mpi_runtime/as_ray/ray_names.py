@@ -32,6 +32,14 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.data": ("mpi_runtime.as_ray.data_context", "mpi_runtime.data"),
     "ray.data.aggregate": ("mpi_runtime.data.aggregate",),
     "ray.data.block": ("mpi_runtime.data.accessor",),
+    **dict.fromkeys(
+        (
+            *("ray.data.datasource", "ray.data.datasource.datasink", "ray.data.datasource.datasource"),
+            *("ray.data.datasource.file_datasink", "ray.data.datasource.filename_provider"),
+            "ray.data.datasource.partitioning",
+        ),
+        ("mpi_runtime.data.datasource", "mpi_runtime.data"),
+    ),
     "ray.data.datatype": ("mpi_runtime.data.datatype",),
     "ray.data.expressions": ("mpi_runtime.data.expressions",),
     "ray.data.context": ("mpi_runtime.as_ray.data_context",),
@@ -39,6 +47,16 @@ MODULES: dict[str, tuple[str, ...]] = {
         [f"ray.data.{name}" for name in ("dataset", "grouped_data", "iterator", "read_api")], ("mpi_runtime.data",)
     ),
     "ray.data.exceptions": ("mpi_runtime.exceptions",),
+    **dict.fromkeys(
+        (
+            *("ray.data.preprocessor", "ray.data.preprocessors"),
+            *(f"ray.data.preprocessors.{name}" for name in ("chain", "concatenator", "discretizer", "encoder")),
+            *(f"ray.data.preprocessors.{name}" for name in ("hasher", "imputer", "normalizer", "scaler")),
+            *(f"ray.data.preprocessors.{name}" for name in ("tokenizer", "transformer", "vectorizer")),
+        ),
+        ("mpi_runtime.data.preprocessors",),
+    ),
+    "ray.data.preprocessors.utils": ("mpi_runtime.data.preprocessors.texts",),
     "ray.exceptions": ("mpi_runtime.exceptions",),
     "ray.experimental": ("mpi_runtime.util.locations",),
     **dict.fromkeys(

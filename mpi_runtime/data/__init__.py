@@ -13,6 +13,8 @@ loads before it is used.
 - `sources.py`: data sets of numbers, lists, arrays and tables
 - `references.py`: blocks as references that a program has, or gets
 - `files/`: files as data sets, and data sets as files
+- `datasource/`: sources and sinks that a program writes itself, databases, names of files and directories
+- `preprocessors/`: columns prepared for a training, by what was learned of a data set
 - `others.py`: data sets of torch and of Hugging Face
 - `iterating.py`: rows and batches in the process that asks
 - `splitting.py`: one stream for several readers
@@ -49,9 +51,14 @@ _HOMES = {
     "grouped": "GroupedData",
     "iterating": "DataIterator",
     "options": "ActorPoolStrategy TaskPoolStrategy",
+    "datasource.file_sinks": "BlockBasedFileDatasink RowBasedFileDatasink",
+    "datasource.read": "read_datasource read_sql",
+    "datasource.sinks": "Datasink",
+    "datasource.sources": "Datasource ReadTask",
     "files.finding": "FileShuffleConfig",
     "files.reading": "read_binary_files read_csv read_images read_json read_numpy read_parquet read_text "
     "read_webdataset",
+    "preprocessors.base": "Preprocessor",
     "schema": "Schema",
     "others": "from_huggingface from_torch",
     "sources": "from_arrow from_arrow_refs from_blocks from_items from_numpy from_numpy_refs from_pandas "
@@ -63,14 +70,14 @@ _HOMES = {
 """The names of each module, which is loaded when one of them is used."""
 
 __all__ = [
-    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "AsList", "BlockError", "BlockValueError",
-    "Count", "CountDistinct", "DataContext", "DataIterator", "Dataset", "ExecutionOptions", "ExecutionResources",
-    "FileShuffleConfig", "GroupedData", "MaterializedDataset", "Max", "Mean", "Min", "MissingValuePercentage",
-    "Quantile", "SaveMode", "Schema", "Std", "Sum", "TaskPoolStrategy", "Unique", "ValueCounter", "ZeroPercentage",
-    "from_arrow", "from_arrow_refs", "from_blocks", "from_huggingface", "from_items", "from_numpy",
-    "from_numpy_refs", "from_pandas", "from_pandas_refs", "from_torch", "range", "range_tensor",
-    "read_binary_files", "read_csv", "read_images", "read_json", "read_numpy", "read_parquet", "read_text",
-    "read_webdataset",
+    "AbsMax", "ActorPoolStrategy", "AggregateFn", "AggregateFnV2", "AsList", "BlockBasedFileDatasink", "BlockError",
+    "BlockValueError", "Count", "CountDistinct", "DataContext", "DataIterator", "Dataset", "Datasink", "Datasource",
+    "ExecutionOptions", "ExecutionResources", "FileShuffleConfig", "GroupedData", "MaterializedDataset", "Max", "Mean",
+    "Min", "MissingValuePercentage", "Preprocessor", "Quantile", "ReadTask", "RowBasedFileDatasink", "SaveMode",
+    "Schema", "Std", "Sum", "TaskPoolStrategy", "Unique", "ValueCounter", "ZeroPercentage", "from_arrow",
+    "from_arrow_refs", "from_blocks", "from_huggingface", "from_items", "from_numpy", "from_numpy_refs", "from_pandas",
+    "from_pandas_refs", "from_torch", "range", "range_tensor", "read_binary_files", "read_csv", "read_datasource",
+    "read_images", "read_json", "read_numpy", "read_parquet", "read_sql", "read_text", "read_webdataset",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -94,6 +101,10 @@ if TYPE_CHECKING:
     )
     from mpi_runtime.data.context import DataContext, ExecutionOptions, ExecutionResources
     from mpi_runtime.data.dataset import Dataset, MaterializedDataset
+    from mpi_runtime.data.datasource.file_sinks import BlockBasedFileDatasink, RowBasedFileDatasink
+    from mpi_runtime.data.datasource.read import read_datasource, read_sql
+    from mpi_runtime.data.datasource.sinks import Datasink
+    from mpi_runtime.data.datasource.sources import Datasource, ReadTask
     from mpi_runtime.data.files.finding import FileShuffleConfig
     from mpi_runtime.data.files.reading import (
         read_binary_files,
@@ -110,6 +121,7 @@ if TYPE_CHECKING:
     from mpi_runtime.data.iterating import DataIterator
     from mpi_runtime.data.options import ActorPoolStrategy, TaskPoolStrategy
     from mpi_runtime.data.others import from_huggingface, from_torch
+    from mpi_runtime.data.preprocessors.base import Preprocessor
     from mpi_runtime.data.schema import Schema
     from mpi_runtime.data.sources import (
         from_arrow,

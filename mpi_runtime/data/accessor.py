@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
@@ -13,6 +15,21 @@ if TYPE_CHECKING:
     import pyarrow
 
 AggType = U = T = KeyType = object
+
+
+class BlockMetadata(Struct, frozen=True):
+    """What a program says of a block that a task will read. Nothing here uses it."""
+
+    num_rows: int | None = None
+    """The number of rows."""
+    size_bytes: int | None = None
+    """Their bytes."""
+    exec_stats: object = None
+    """Ray's, without effect."""
+    input_files: Sequence[str] | None = None
+    """The files from which they are read."""
+    schema: object = None
+    """Their columns."""
 
 
 def __getattr__(name: str) -> object:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
+from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -107,6 +109,17 @@ _WITHOUT_EFFECT: dict[str, object] = {
     "use_arrow_tensor_v2": True, "use_polars": False, "use_push_based_shuffle": False, "use_ray_tqdm": True,
     "verbose_stats_logs": False, "wait_for_min_actors_s": -1,
     "warn_on_driver_memory_usage_bytes": 2048 * MIB,
+    "accurate_map_phase_timing": False, "actor_init_max_retries": 3, "actor_init_retry_on_errors": False,
+    "batch_to_block_arrow_format": True, "default_hash_shuffle_parallelism": 200,
+    "downstream_capacity_backpressure_ratio": 2.0, "enable_arrow_backed_pandas_conversion": True,
+    "enable_get_object_locations_for_metrics": False, "enable_per_node_metrics": False,
+    "enable_progress_bar_name_truncation": True, "enable_rich_progress_bars": False, "enforce_schemas": False,
+    "execution_no_progress_timeout_s": 1800, "log_internal_stack_trace": False, "max_map_retries": 0,
+    "max_tasks_in_flight_per_actor": None, "memory_usage_poll_interval_s": 1,
+    "override_object_store_memory_limit_fraction": None, "pandas_block_ignore_metadata": False,
+    "retried_io_errors": [], "retried_map_errors": False, "s3_try_create_dir": False, "scheduling_strategy": "SPREAD",
+    "scheduling_strategy_large_args": "DEFAULT", "use_datasource_v2": True, "use_polars_sort": False,
+    "write_file_retry_on_errors": [],
 }  # fmt: skip
 """Settings of Ray that programs read, and put back after a change. They have no effect."""
 
@@ -137,10 +150,22 @@ class DataContext:
             DataContext._current = DataContext()
         return DataContext._current
 
+    @staticmethod
+    @contextlib.contextmanager
+    def current(context: DataContext) -> Iterator[None]:
+        """Have other settings in this process inside a `with` block."""
+        before, DataContext._current = DataContext._current, context
+        try:
+            yield
+        finally:
+            DataContext._current = before
+
     def __getattr__(self, name: str) -> object:
         if name not in _WITHOUT_EFFECT:
             raise AttributeError(f"DataContext has no setting {name!r}")
-        return _WITHOUT_EFFECT[name]
+        value = copy.copy(_WITHOUT_EFFECT[name])  # a list may be extended
+        setattr(self, name, value)
+        return value
 
     def enter(self) -> None:
         """Become the settings of this process."""

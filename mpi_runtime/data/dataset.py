@@ -333,13 +333,12 @@ class Dataset(DataIterator, Saving):
         Args:
             num_blocks: their number. All rows are made before the first one moves on.
             target_num_rows_per_block: their rows; the last one of some blocks may have fewer.
-            strict: not here; blocks that are smaller stay possible.
+            strict: with `target_num_rows_per_block`, only the last of all blocks may have fewer rows. All rows are
+                made before the first one moves on.
             shuffle: rows get random places.
             keys: columns: rows with equal values in them are in one of `num_blocks` blocks.
             sort: with `keys`, the rows of each block are in their order.
         """
-        if strict:
-            raise NotImplementedError("repartition(strict=True) is not here: blocks that are smaller stay possible")
         check_positive("num_blocks", num_blocks)
         check_positive("target_num_rows_per_block", target_num_rows_per_block)
         if num_blocks is not None and target_num_rows_per_block is not None:
@@ -349,7 +348,11 @@ class Dataset(DataIterator, Saving):
         if num_blocks is None:
             if shuffle:
                 raise ValueError("`shuffle` must be False when `target_num_rows_per_block` is set.")
-            return Dataset(Divided(self._operator, rows=target_num_rows_per_block or 0))
+            rows = target_num_rows_per_block or 0
+            if strict:
+                exact = partial(dividing.divide_exactly, self._operator, rows)
+                return Dataset(Exchanged((self._operator,), "repartition_exactly", (rows,), exact, is_stored=True))
+            return Dataset(Divided(self._operator, rows=rows))
         if shuffle:
             return self.random_shuffle(num_blocks=num_blocks)
         if keys:
@@ -652,8 +655,9 @@ class Dataset(DataIterator, Saving):
         raise NotImplementedError("num_blocks() is that of a MaterializedDataset: materialize() makes one")
 
     def size_bytes(self) -> int:
-        """The bytes of all blocks of a data set that is stored. NotImplementedError: it is not."""
-        raise NotImplementedError("size_bytes() is that of a MaterializedDataset: materialize() makes one")
+        """The bytes of all blocks in memory. It is found by a run, unless the data set is stored."""
+        sizes = Mapped(self._operator, Step(TABLES, "size_bytes", dividing.size_of), PLAIN)
+        return sum(row["bytes"] for row in Dataset(sizes)._noted_by(self).iter_rows())  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> object:
         raise AttributeError(unsupported.of_dataset(name))
@@ -758,9 +762,10 @@ class MaterializedDataset(Dataset):
         return sum(block.bytes for block in self._kept)
 
     def schema(self, fetch_if_missing: bool = True) -> Schema | None:
-        """The names and types of columns, of the first block."""
+        """The names and types of columns, of the first block; None: there are no columns."""
         if self._schema is None and self._kept:
-            self._schema = Schema(table_of(self._kept[0]).schema)
+            found = table_of(self._kept[0]).schema
+            self._schema = Schema(found) if len(found) else None
         return self._schema
 
     def __repr__(self) -> str:

@@ -266,7 +266,7 @@ def _new_rows(step: Step, table: pyarrow.Table, begin: int, where: Where) -> Ite
 def _checked(step: Step, row: object) -> Mapping[str, object]:
     if not isinstance(row, Mapping):
         wanted = "a list of dictionaries" if step.kind == FLAT else "a dictionary"
-        raise TypeError(f"{step.name} must return {wanted}, one for each row, not {type(row).__name__}")
+        raise ValueError(f"{step.name} must return {wanted}, one for each row, not {type(row).__name__}")
     return row
 
 

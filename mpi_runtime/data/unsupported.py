@@ -17,24 +17,24 @@ OF_DATASET = {
     "to_modin": _FRAME,
     "to_spark": _FRAME,
     "to_tf": "make tensors of iter_batches()",
+    "iter_internal_ref_bundles": "use to_arrow_refs()",
+    "to_random_access_dataset": "sort() it, and keep parts of it in actors",
     "to_torch": "use iter_torch_batches()",
     "write_tfrecords": "write files in map_batches()",
     **{f"write_{name}": _OWN_STORAGE for name in ("bigquery", "clickhouse", "delta", "iceberg", "kafka", "lance")},
-    **{f"write_{name}": _OWN_STORAGE for name in ("datasink", "mongo", "orc", "snowflake", "sql", "turbopuffer")},
+    **{f"write_{name}": _OWN_STORAGE for name in ("mongo", "orc", "snowflake", "turbopuffer")},
 }
 _READ = "pass the names of files to from_items(), and read each in flat_map()"
 _PAGES = "pass queries, one for each part, to from_items(), and run each in flat_map()"
 OF_MODULE = {
-    **{f"read_{name}": _READ for name in ("audio", "avro", "datasource", "lerobot", "mcap", "orc", "tfrecords")},
+    **{f"read_{name}": _READ for name in ("audio", "avro", "lerobot", "mcap", "orc", "tfrecords")},
     **{f"read_{name}": _READ for name in ("videos", "zarr")},
     **{f"read_{name}": _PAGES for name in ("clickhouse", "delta", "delta_sharing_tables", "hudi", "iceberg", "kafka")},
-    **{f"read_{name}": _PAGES for name in ("lance", "mongo", "snowflake", "sql", "unity_catalog", "bigquery")},
+    **{f"read_{name}": _PAGES for name in ("lance", "mongo", "snowflake", "unity_catalog", "bigquery")},
     "from_tf": "from_items(list(dataset.as_numpy_iterator())) has its items",
     **{f"from_{name}": "convert it to tables of pyarrow, and use from_arrow()" for name in ("daft", "dask", "spark")},
     **{f"from_{name}": "convert it to data frames, and use from_pandas()" for name in ("mars", "modin")},
-    "Preprocessor": "fit with sum(), mean() and others, and transform in map_batches()",
-    "Datasource": "read in flat_map()",
-    "Datasink": "write in map_batches()",
+    "TorchVisionPreprocessor": "call the transform in map_batches()",
 }
 
 

@@ -44,7 +44,10 @@ LIMIT_S = {"ray": 120, "mpi_runtime": 45}
 """How long one program may take."""
 CHAPTERS = sorted(path.stem for path in (HOME / "chapters").glob("*.py") if path.stem != "__init__")
 
-NEEDS = dict.fromkeys(("data", "data_columns", "data_more", "data_whole", "train_storage"), "pyarrow")
+NEEDS = {
+    **dict.fromkeys(("data", "data_columns", "data_more", "data_own", "data_whole", "train_storage"), "pyarrow"),
+    "data_preprocessors": "pandas",
+}
 """The library without which a chapter is left out."""
 
 Program = Callable[[], None]

@@ -1,6 +1,7 @@
 """Files as data sets, and data sets as files.
 
 - `reading.py`: data sets of files
+- `opening.py`: a data set of files of one format
 - `finding.py`: finds files, and gives them an order
 - `formats.py`: reads a file of one format
 - `webdataset.py`: tar files with samples

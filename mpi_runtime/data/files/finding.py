@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy
 from msgspec import Struct
@@ -18,11 +18,9 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 class File:
     """A file to be read, or some of its row groups."""
 
-    def __init__(self, path: str, size: int, root: str, groups: tuple[int, ...] = ()) -> None:
+    def __init__(self, path: str, size: int, groups: tuple[int, ...] = ()) -> None:
         self.path = path
         self.size = size
-        self.root = root
-        """The directory in which it was found: names below it may have values of columns, as "year=2024"."""
         self.groups = groups
 
 
@@ -63,12 +61,12 @@ def find(paths: Paths, extensions: Sequence[str] | None, skips_missing: bool = F
     for one in given:
         path = os.path.abspath(os.path.expanduser(local(one)))
         if os.path.isdir(path):
-            found += [File(name, os.path.getsize(name), path) for name in _below(path, endings)]
+            found += [File(name, os.path.getsize(name)) for name in _below(path, endings)]
         elif os.path.exists(path):
-            found.append(File(path, os.path.getsize(path), _root_of(path)))
+            found.append(File(path, os.path.getsize(path)))
         elif glob.has_magic(path):
             names = sorted(name for name in glob.glob(path, recursive=True) if os.path.isfile(name))
-            found += [File(name, os.path.getsize(name), _root_of(path)) for name in names]
+            found += [File(name, os.path.getsize(name)) for name in names]
         elif not skips_missing:
             raise FileNotFoundError(f"there is no file {path}")
     if not found:
@@ -86,9 +84,25 @@ def _below(folder: str, endings: tuple[str, ...]) -> list[str]:
     return sorted(found)
 
 
-def _root_of(path: str) -> str:
-    """The directory above the first part of a path that may be a value of a column, as "year=2024"."""
-    root = os.path.dirname(path)
-    while "=" in root or glob.has_magic(root):
-        root = os.path.dirname(root)
-    return root
+def only(
+    files: list[File], extensions: Sequence[str] | None, chosen: Callable[[Sequence[str]], Sequence[str]] | None
+) -> list[File]:
+    """The files that have one of these endings, and those of them that are chosen.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if extensions:
+        endings = tuple("." + one.lstrip(".").lower() for one in extensions)
+        files = [file for file in files if file.path.lower().endswith(endings)]
+        if not files:
+            raise ValueError(
+                f"No input files found to read with the following file extensions: {list(extensions)}. "
+                "Please check 'file_extensions'"
+            )
+    if chosen is not None:
+        names = set(chosen([file.path for file in files]))
+        files = [file for file in files if file.path in names]
+        if not files:
+            raise ValueError("No input files found to read: 'partition_filter' leaves out all of them")
+    return files

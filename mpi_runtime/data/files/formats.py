@@ -70,15 +70,32 @@ def _in_one_piece(tables: list[pyarrow.Table]) -> pyarrow.Table:
 def parquet_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a file of Parquet, or of some of its row groups."""
     columns, condition, groups = options["columns"], options["filter"], options.get("groups")
+    schema: Any = options.get("schema")
+    if schema is not None:
+        schema = pa.schema([field for field in schema if columns is None or field.name in columns])  # type: ignore[operator]
+        columns = schema.names
     with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
         chosen = list(groups) if groups else list(range(file.metadata.num_row_groups))  # type: ignore[call-overload]
-        rows = _rows_at_once(file, chosen, columns)
+        rows = min(_rows_at_once(file, chosen, columns), int(options.get("batch_size", BATCH_ROWS)))  # type: ignore[call-overload]
         for batch in file.iter_batches(rows, row_groups=chosen, columns=columns, use_threads=False):
             table = pa.Table.from_batches([batch])
             del batch
+            table = table if schema is None else _with_schema(table, schema)
             yield table if condition is None else table.filter(condition)
         if not file.metadata.num_rows:
-            yield file.schema_arrow.empty_table() if columns is None else file.read(columns)
+            table = file.schema_arrow.empty_table() if columns is None else file.read(columns)
+            yield table if schema is None else _with_schema(table, schema)
+
+
+def _with_schema(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
+    """The table with these columns and types; a column that is not there has no values."""
+    columns = [
+        table.column(field.name).cast(field.type)
+        if field.name in table.column_names
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _rows_at_once(file: pq.ParquetFile, groups: Sequence[int], columns: object) -> int:
@@ -97,6 +114,11 @@ def _bytes(group: pq.RowGroupMetaData, columns: object) -> int:
     return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in columns)
 
 
+def _stream(path: str, options: Mapping[str, object]) -> Any:
+    """A file as it is without compression."""
+    return pa.input_stream(path, compression=options.get("compression", "detect"))
+
+
 def csv_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a file of comma-separated values. Its first part gives the types of columns."""
     try:
@@ -113,7 +135,7 @@ def _csv_parts(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tab
         yield from _csv_stream(path, options)
         return
     header, is_cut = b"", False
-    with pa.input_stream(path, compression="detect") as file:
+    with _stream(path, options) as file:
         for lines in _whole_lines(file.read(TYPES_BYTES), file, TEXT_BYTES):
             read_options = pa_csv.ReadOptions(use_threads=False, block_size=len(header) + len(lines) + 1)
             if is_cut:
@@ -147,23 +169,26 @@ def _ends_in_value(lines: bytes, table: pyarrow.Table, quote: str | Literal[Fals
 
 def _csv_stream(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """The same by pyarrow, which reads up to 32 parts ahead."""
-    with pa_csv.open_csv(path, **options) as reader:
+    given = {name: value for name, value in options.items() if name.endswith("_options")}
+    with _stream(path, options) as file, pa_csv.open_csv(file, **given) as reader:
         for batch in reader:
             yield pa.Table.from_batches([batch])
 
 
 def json_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Objects of a file of JSON."""
-    with pa.input_stream(path, compression="detect") as file:
+    with _stream(path, options) as file:
         head = b""
         while not head.strip() and (part := file.read(JSON_BYTES)):
             head = part
         if head.lstrip().startswith(b"[") and not options["lines"]:
             yield blocks.of_items(json.loads(head + file.read()))
             return
-        for lines in _whole_lines(head, file, JSON_BYTES):
+        parsing: Any = options["parse_options"]
+        spans = parsing is not None and parsing.newlines_in_values
+        for lines in [head + file.read()] if spans else _whole_lines(head, file, JSON_BYTES):
             read_options = pa_json.ReadOptions(use_threads=False, block_size=max(1, len(lines)))
-            yield pa_json.read_json(io.BytesIO(lines), read_options)
+            yield pa_json.read_json(io.BytesIO(lines), read_options, parsing)
 
 
 def _whole_lines(head: bytes, file: IO[bytes], size: int) -> Iterator[bytes]:
@@ -183,7 +208,7 @@ def _whole_lines(head: bytes, file: IO[bytes], size: int) -> Iterator[bytes]:
 
 def text_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Lines of a file."""
-    with pa.input_stream(path, compression="detect") as file:
+    with _stream(path, options) as file:
         stream = io.TextIOWrapper(io.BufferedReader(file), encoding=str(options["encoding"]))
         is_first = True
         while (lines := stream.readlines(TEXT_BYTES)) or is_first:
@@ -196,8 +221,7 @@ def text_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tabl
 
 def binary_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """A row with all bytes of a file."""
-    del options
-    with pa.input_stream(path, compression="detect") as file:
+    with _stream(path, options) as file:
         yield pa.table({"bytes": pa.array([file.read()], pa.large_binary())})
 
 

@@ -2,18 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from mpi_runtime.data.datasource import sinks
+from mpi_runtime.data.datasource import sql as databases
+from mpi_runtime.data.datasource.sinks import Datasink
 from mpi_runtime.data.files import webdataset, writing
-from mpi_runtime.data.plan import Operator
+from mpi_runtime.data.plan import Operator, identity
 from mpi_runtime.data.streams.progress import Stats
 
 
 class Saving:
-    """What writes the rows of an operator."""
+    """What writes the rows of an operator. Each method for files also takes `filename_provider`, which names them."""
 
     _operator: Operator
     _note: Callable[[Stats], None]
+    schema: Callable[[], object]
+
+    def write_datasink(
+        self,
+        datasink: Datasink[Any],
+        *,
+        concurrency: int | None = None,
+        ray_remote_args: Mapping[str, object] | None = None,
+    ) -> None:
+        """Write to a sink that the program has written itself.
+
+        Args:
+            datasink: an instance of a subclass of `Datasink`.
+            concurrency: the most tasks that write at a time.
+            ray_remote_args: options for the tasks, as of `map_batches`.
+        """
+        uuid = hashlib.blake2b(repr(identity(self._operator)).encode(), digest_size=8).hexdigest()
+        sinks.write(
+            self._operator, self._note, self.schema, datasink, uuid, concurrency, ray_remote_args or {}
+        )  # fmt: skip
+
+    def write_sql(
+        self,
+        sql: str,
+        connection_factory: databases.Connect,
+        ray_remote_args: Mapping[str, object] | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        """Run a statement for each row, by a module with Python's DB-API.
+
+            ds.write_sql("INSERT INTO films VALUES (?, ?)", lambda: sqlite3.connect("films.db"))
+
+        Each block is a transaction. A task whose process dies runs again, so its rows may then be there twice, unless
+        the statement prevents it. An error of the database is raised as it is, when all other blocks are written.
+
+        Args:
+            sql: the statement, with a parameter for each column.
+            connection_factory: returns a connection. It runs in each task.
+            ray_remote_args: options for the tasks, as of `map_batches`.
+            concurrency: the most tasks that write at a time.
+        """
+        sink = databases.SQLDatasink(sql, connection_factory)
+        self.write_datasink(sink, concurrency=concurrency, ray_remote_args=ray_remote_args)
 
     def write_parquet(
         self,

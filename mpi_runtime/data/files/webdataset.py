@@ -39,12 +39,22 @@ def samples(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]
                 sample = one(sample)
             elif one is not None and one is not False:
                 sample = {name: _decoded(name, value, one) for name, value in sample.items()}
+        if options["expand_json"]:
+            sample = {**_entries(sample["json"]), **sample}
         rows.append(sample)
         if len(rows) == SAMPLES:
             yield blocks.of_rows(rows)
             rows = []
     if rows:
         yield blocks.of_rows(rows)
+
+
+def _entries(value: object) -> Mapping[str, object]:
+    """The entries of an object of JSON, decoded or not."""
+    found = json.loads(value) if isinstance(value, bytes | str) else value
+    if not isinstance(found, Mapping):
+        raise TypeError(f"expand_json=True needs an object in the file .json of each sample, not {found!r}")
+    return found
 
 
 def _raw(path: str, suffixes: object, select: object, rename: object) -> Iterator[dict[str, object]]:

@@ -21,6 +21,8 @@ from msgspec.structs import asdict
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pa_csv, pq
+from mpi_runtime.data.datasource.names import FilenameProvider, checked, index_of, numbered
+from mpi_runtime.data.datasource.partitions import MISSING
 from mpi_runtime.data.files.finished import Finished, Saved, is_divisible, saved
 from mpi_runtime.data.plan import PLAIN, Divided, Mapped, Needs, Operator, identity
 from mpi_runtime.data.steps import WRITE, Step
@@ -37,11 +39,10 @@ if TYPE_CHECKING:
 
 
 CHUNK_BYTES = 1 << 20
+NAMES = "filename_provider"
 FLOATS = ("FLOAT", "DOUBLE")
 FUNCTIONS = ("arrow_parquet_args_fn", "arrow_csv_args_fn", "pandas_json_args_fn")
 """Options that return further ones. They are called where files are written, since some options cannot be pickled."""
-MISSING = "__HIVE_DEFAULT_PARTITION__"
-"""In the name of a directory, a value that is missing."""
 
 
 @published("mpi_runtime.data")
@@ -121,34 +122,37 @@ class Writer:
         options: Mapping[str, object],
         partition: Sequence[str],
         rows: int,
+        names: FilenameProvider | None,
     ) -> None:
         self._save = save
         self._folder = folder
         self._prefix = prefix
         self._suffix = suffix
-        self._options = {name: value for name, value in options.items() if name not in FUNCTIONS}
+        self._options = {name: value for name, value in options.items() if name not in (NAMES, *FUNCTIONS)}
         self._added = next((options[name] for name in FUNCTIONS if name in options), None)
         self._partition = partition
         self._rows = rows
+        self._names = names
 
     def __call__(self, table: pyarrow.Table, place: tuple[int, ...]) -> pyarrow.Table:
         """Write it, and report its files."""
-        name = f"{self._prefix}_{'_'.join(f'{number:06d}' for number in place)}"
+        name = f"{self._prefix}_{'_'.join(f'{number:06d}' for number in place)}.{self._suffix}"
+        if self._names is not None:
+            name = checked(self._names.get_filename_for_task(self._prefix, index_of(place)))
         folders = _partitioned(table, self._partition) if self._partition else {"": table}
         parts = {os.path.join(folder, name): part for folder, part in folders.items()}
         if self._rows:
             parts = {
-                f"{one}_{start:06d}": part.slice(start, self._rows)
+                numbered(one, start): part.slice(start, self._rows)
                 for one, part in parts.items()
                 for start in range(0, part.num_rows, self._rows)
             }
         options = {**self._options, **self._added()} if callable(self._added) else self._options
-        names = [f"{one}.{self._suffix}" for one in parts]
-        for one, part in zip(names, parts.values(), strict=True):
+        for one, part in parts.items():
             os.makedirs(os.path.dirname(os.path.join(self._folder, one)), exist_ok=True)
             with beside(os.path.join(self._folder, one)) as path:
                 self._save(part, path, options)
-        return blocks.of_rows([asdict(saved(self._folder, one)) for one in names])
+        return blocks.of_rows([asdict(saved(self._folder, one)) for one in parts])
 
 
 def _partitioned(table: pyarrow.Table, columns: Sequence[str]) -> dict[str, pyarrow.Table]:
@@ -178,6 +182,9 @@ def write(
     rows_max: int | None = None,
 ) -> None:
     """Write all blocks into a directory, each into a file; `rows`, `rows_max`: bounds of the rows of files."""
+    names = options.get(NAMES)
+    if not isinstance(names, FilenameProvider | None):
+        raise TypeError(f"filename_provider must be a FilenameProvider, not {type(names).__name__}")
     for name, value in (("min_rows_per_file", rows), ("max_rows_per_file", rows_max)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{name} must be a positive integer, not {value!r}")
@@ -199,7 +206,9 @@ def write(
     bounds = [rows_max] if rows_max else []
     definition = repr((identity(operator), suffix, *partition, *bounds))
     prefix = hashlib.blake2b(definition.encode(), digest_size=8).hexdigest()
-    step = Step(WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition, rows_max or 0))
+    step = Step(
+        WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition, rows_max or 0, names)
+    )
     needs = Needs(concurrency=concurrency) if concurrency else PLAIN
     directory = job().store.journal
     finished = Finished(directory, folder, prefix, operator, options) if directory and is_divisible(operator) else None
@@ -209,6 +218,8 @@ def write(
     try:
         for block in blocks_of(running):
             files = [Saved(**row) for row in blocks.to_rows(running.table(block))]  # type: ignore[arg-type]
+            if names and (twice := [file.name for file in files if file.name in written]):
+                raise ValueError(f"filename_provider has given the name {twice[0]} to two files: rows are lost")
             written.update(file.name for file in files)
             if finished:
                 finished.wrote(block.key, files)
@@ -227,15 +238,15 @@ def of_format(options: Mapping[str, object], caller: str, takes_others: bool = T
     """Options of a format, without those of Ray that ask for what is the case here.
 
     Raises:
-        TypeError: another file system is asked for, names of files, or something that is not `takes_others`.
+        TypeError: another file system is asked for, or something that is not `takes_others`.
     """
     kept = {name: value for name, value in options.items() if name not in ("try_create_dir", "ray_remote_args")}
-    for name in ("filesystem", "filename_provider", "arrow_open_stream_args"):
+    for name in ("filesystem", "arrow_open_stream_args"):
         value = kept.pop(name, None)
         if value is not None and not (name == "filesystem" and is_local(value)):
-            raise TypeError(f"{caller}() has no argument {name}: it writes files of this file system, and names them")
-    if kept and not takes_others:
-        raise TypeError(f"{caller}() has no argument {', '.join(kept)}")
+            raise TypeError(f"{caller}() has no argument {name}: it writes files of this file system")
+    if kept.keys() - {NAMES} and not takes_others:
+        raise TypeError(f"{caller}() has no argument {', '.join(kept.keys() - {NAMES})}")
     return kept
 
 

@@ -108,10 +108,22 @@ def divide(operator: Operator, count: int, cpus: int, block_bytes: int) -> list[
     del cpus, block_bytes
     kept = stored(operator)
     total = sum(block.rows for block in kept)
+    return _divided(kept, [(total * i // count, total * (i + 1) // count) for i in range(count)])
+
+
+def divide_exactly(operator: Operator, rows: int, cpus: int, block_bytes: int) -> list[Block]:
+    """Run an operator, and return its rows in blocks with this number of them; the last one may have fewer."""
+    del cpus, block_bytes
+    kept = stored(operator)
+    total = sum(block.rows for block in kept)
+    return _divided(kept, [(start, min(start + rows, total)) for start in range(0, max(total, 1), rows)])
+
+
+def _divided(kept: list[Block], bounds: Sequence[tuple[int, int]]) -> list[Block]:
+    total = sum(block.rows for block in kept)
     size = sum(block.bytes for block in kept)
     made = []
-    for i in range(count):
-        start, stop = total * i // count, total * (i + 1) // count
+    for i, (start, stop) in enumerate(bounds if kept else ()):
         part = size * (stop - start) // max(1, total)
         origin = f"repartition, rows {start} to {stop - 1}"
         made.append(_joined(rows_of(kept, start, stop), part, origin, i))
@@ -175,6 +187,11 @@ def beside(operators: Sequence[Operator], cpus: int, block_bytes: int) -> list[B
 def count_rows(table: pyarrow.Table) -> pyarrow.Table:
     """A table with the number of rows."""
     return blocks.of_batch({"rows": [table.num_rows]}, "count")
+
+
+def size_of(table: pyarrow.Table) -> pyarrow.Table:
+    """A table with the bytes of a block."""
+    return blocks.of_batch({"bytes": [table.nbytes]}, "size_bytes")
 
 
 def known_count(operator: Operator) -> int | None:

@@ -206,7 +206,7 @@ def test_small_tables_are_joined_to_larger_ones(monkeypatch: pytest.MonkeyPatch)
 GROWTH = """
 def read(path):
     largest = rows = 0
-    piece = Files([File(path, 0, path)], getattr(formats, sys.argv[1]), json.loads(sys.argv[2]), False)
+    piece = Files([File(path, 0)], getattr(formats, sys.argv[1]), json.loads(sys.argv[2]), None, False)
     for item in run(Chain((), 64 << 20), Header(("",), (0,)), [piece]):
         largest = max(largest, getattr(item, "bytes", 0))
         item = None
@@ -225,7 +225,7 @@ IMPORTS = """
 import json, sys
 from mpi_runtime.data.files import formats
 from mpi_runtime.data.files.finding import File
-from mpi_runtime.data.files.reading import Files
+from mpi_runtime.data.files.opening import Files
 from mpi_runtime.data.steps import Chain, Header, run
 """
 

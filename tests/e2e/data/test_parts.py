@@ -212,3 +212,29 @@ def test_another_expression_has_files_of_its_own(tmp_path: Path) -> None:
     for factor in (1, 2, 2):
         ds.with_column("x", col("id") * factor).write_csv(str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_blocks_with_exactly_so_many_rows() -> None:
+    ds = data.range(23, override_num_blocks=5).repartition(target_num_rows_per_block=4, strict=True)
+    assert [block.rows for block in ds.materialize()._kept] == [4, 4, 4, 4, 4, 3]
+    assert [row["id"] for row in ds.take_all()] == list(range(23))
+    assert data.range(3).repartition(target_num_rows_per_block=40, strict=True).count() == 3
+    assert data.range(3).filter(expr="id > 5").repartition(target_num_rows_per_block=4, strict=True).columns() == ["id"]
+    assert data.from_items([]).schema() is None
+    for empty in (data.range(0), data.from_items([])):
+        assert empty.repartition(3).take_all() == []
+        assert empty.repartition(target_num_rows_per_block=4, strict=True).take_all() == []
+
+
+def test_bytes_of_a_data_set_that_is_not_stored() -> None:
+    assert data.range(1000, override_num_blocks=3).size_bytes() == 8000
+    assert data.range(10).filter(expr="id < 0").size_bytes() == 0
+
+
+def test_settings_for_a_while() -> None:
+    others = data.DataContext.get_current().copy()
+    with data.DataContext.current(others):
+        assert data.DataContext.get_current() is others
+    assert data.DataContext.get_current() is not others
+    others.retried_io_errors.append("x")
+    assert data.DataContext().retried_io_errors == []

@@ -243,10 +243,10 @@ def test_stats_name_the_stages() -> None:
         (lambda ds: ds.map(lambda row: row, fn_constructor_args=(1,)), ValueError, "for a class"),
         (lambda ds: ds.limit(-1), ValueError, "limit"),
         (lambda ds: ds.repartition(), ValueError, "num_blocks"),
-        (lambda ds: ds.write_sql("x"), AttributeError, "load them with"),
+        (lambda ds: ds.write_mongo("x"), AttributeError, "load them with"),
         (lambda ds: ds.nothing, AttributeError, "has no attribute 'nothing'"),
         (lambda ds: iter(ds), TypeError, "iter_rows"),
-        (lambda ds: data.read_sql("x"), AttributeError, "read_sql is not here"),
+        (lambda ds: data.read_mongo("x"), AttributeError, "read_mongo is not here"),
         (lambda ds: data.range(-1), ValueError, "0 or more"),
     ],
 )
@@ -269,7 +269,7 @@ def test_a_failure_names_the_function_and_the_row() -> None:
     ) as info:
         data.range(10, override_num_blocks=2).map(divide).take_all()
     assert isinstance(info.value, TaskError)
-    with pytest.raises(data.BlockError, match="must return a dictionary"):
+    with pytest.raises(data.BlockValueError, match="must return a dictionary"):
         data.range(1).map(lambda row: 3).take_all()  # type: ignore[arg-type, return-value]
     with pytest.raises(data.BlockError, match="different lengths"):
         data.range(2).map_batches(lambda batch: {"a": [1], "b": [1, 2]}).take_all()

@@ -186,8 +186,7 @@ def reading_partitions():
 
 
 def reading_partitions_by_a_scheme():
-    """`Partitioning` names the style, the base directory, and the types of fields. Differs: names such as "year=2024" are
-    values, others are not; map() gives them other types."""
+    """`Partitioning` names the style, the base directory, and the types of fields."""
     from ray.data.datasource.partitioning import Partitioning
 
     with _folder() as folder:
