@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 from multiprocessing import spawn
 
+from mpi_runtime import errors
 from mpi_runtime.as_ray.import_system import Finder
 
 
@@ -24,3 +25,5 @@ def _preparation_data(name: str) -> dict[str, object]:
 
 spawn.get_preparation_data = _preparation_data
 sys.meta_path.insert(0, Finder())
+for _name in ("RayActorError", "RayError", "RaySystemError", "RayTaskError"):  # programs and logs show names of errors
+    getattr(errors, _name).__name__ = _name

@@ -96,6 +96,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.train.huggingface": (),
     "ray.train.huggingface.transformers": ("mpi_runtime.train.transformers",),
     "ray.train.lightning": ("mpi_runtime.train.lightning",),
+    **{
+        f"ray.train.{module}": (f"mpi_runtime.train.{name}",)
+        for name in ("lightgbm", "xgboost")
+        for module in (name, f"v2.{name}", f"{name}.config", f"{name}.{name}_trainer", f"v2.{name}.{name}_trainer")
+    },
     "ray.tune": ("mpi_runtime.tune",),
     "ray.tune.integration": (),
     "ray.tune.integration.ray_train": ("mpi_runtime.train.in_trial",),
@@ -194,6 +199,10 @@ RENAMED: dict[str, str] = {
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",
     **{f"ray.train.lightning.Ray{name}": f"mpi_runtime.train.lightning.{name}" for name in _STRATEGIES},
     "ray.train.huggingface.transformers.RayTrainReportCallback": "mpi_runtime.train.transformers.ReportCallback",
+    **{
+        f"ray.train.{name}.RayTrainReportCallback": f"mpi_runtime.tune.integration.{name}.TuneReportCheckpointCallback"
+        for name in ("lightgbm", "xgboost")
+    },
     "ray.train.lightning.RayLightningEnvironment": "mpi_runtime.train.lightning.WorkerEnvironment",
     "ray.train.lightning.RayTrainReportCallback": "mpi_runtime.train.lightning.ReportCallback",
     **dict.fromkeys(
@@ -235,6 +244,10 @@ ABSENT: dict[str, str] = {
     "ray.train": _TRAINING,
     "ray.train.ValidationFn": "a function of a checkpoint that returns metrics",
     **dict.fromkeys((f"ray.train.{name}" for name in ("NCCLHangError", "PreemptionError")), _FAILS),
+    **dict.fromkeys(
+        ("ray.train.lightgbm.LightGBMCheckpoint", "ray.train.xgboost.XGBoostCheckpoint"),
+        "get_model() of RayTrainReportCallback reads the model of a checkpoint",
+    ),
     "ray.train.SyncConfig": "there is nothing to synchronise: storage_path is a directory that all hosts share",
     "ray.train.PreemptionInfo": _PREEMPTION,
     "ray.train.torch.TorchCheckpoint": "save the state_dict in a directory, and report Checkpoint.from_directory(path)",
@@ -270,10 +283,6 @@ LIBRARIES = {
     "ray.llm": "run the engine of a model in an actor",
     "ray.rllib": "mpi_runtime.rl has PPO, DQN, SAC and others, with RLlib's configurations",
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
-    **{
-        f"ray.train.{name}": f"train in a trial, with the callback of ray.tune.integration.{name}"
-        for name in ("lightgbm", "xgboost")
-    },
     "ray.train._internal": _PRIVATE,
     "ray.train.v2": "import the name from ray.train",
     "ray.tune.integration.keras": "call tune.report() in a callback of Keras",

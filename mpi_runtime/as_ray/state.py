@@ -6,17 +6,21 @@ complete. Summaries have the form of Ray's, in which all nodes are under "cluste
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
-from mpi_runtime import ObjectRef
+from mpi_runtime import ObjectRef, get_runtime_context
+from mpi_runtime.extend import job
+from mpi_runtime.scheduler.protocol.entries import ObjectEntry, WorkerEntry
 from mpi_runtime.scheduler.protocol.limits import ENDED_MAX
+from mpi_runtime.show.filters import Filter, filtered
 from mpi_runtime.show.tables import Table
 from mpi_runtime.util import state
-from mpi_runtime.util.state import LIMIT, Entry, Filter
+from mpi_runtime.util.state import LIMIT, Entry
 
 
 class RayStateApiException(ValueError):
@@ -47,6 +51,21 @@ def _called(function: Callable[P, T], like: Callable[..., T]) -> Callable[P, T]:
     return function
 
 
+_WHETHER = ("is_alive", "is_head_node")
+"""Keys whose values are true or false."""
+
+
+def _check_values(filters: Sequence[Filter]) -> None:
+    """Refuse a value that no entry can have, as Ray does."""
+    for key, _, value in filters:
+        if key in _WHETHER and str(value).lower() not in ("0", "1", "false", "true"):
+            raise ValueError(f"{key!r} is True or False, not {value!r}")
+        if key == "attempt_number" and not str(value).isdecimal():
+            raise ValueError(f"{key!r} is a whole number, not {value!r}")
+        if key == "state" and not isinstance(value, str):
+            raise ValueError(f"{key!r} is a word, not {value!r}")
+
+
 def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
     def listing(
         address: str | None = None,
@@ -62,6 +81,7 @@ def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
         if any(len(one) != 3 or one[1] not in ("=", "!=") for one in chosen):
             raise ValueError(f"filters must be (key, '=' or '!=', value), not {filters!r}")
         with _refusing():
+            _check_values(chosen)
             return entries(chosen, limit)
 
     return _called(listing, entries)
@@ -131,13 +151,16 @@ def summarize_objects(
     _explain: bool = False,
 ) -> dict[str, Any]:
     """Count the values in the object store, and their size. Where they were made is not counted."""
-    found = list_objects(address, limit=ENDED_MAX)
+    _check(address)
+    found = state.list_objects(limit=ENDED_MAX)
     total = {
         "total_objects": len(found),
         "total_size_mb": sum(one.object_size for one in found) / 1024**2,
     }
     nodes = {id for one in found for id in one.node_ids}
-    counts = {"disabled": {**total, "total_num_nodes": len(nodes)}} if found else {}
+    workers = {(holder["node_id"], holder["pid"]) for one in found for holder in one.held_by}
+    facts = {**total, "total_num_nodes": len(nodes), "total_num_workers": len(workers)}
+    counts = {"disabled": facts} if found else {}
     return _whole(counts, **total, callsite_enabled=False, summary_by="callsite")
 
 
@@ -147,7 +170,7 @@ def _whole(summary: dict[str, Any], **facts: object) -> dict[str, Any]:
 
 @_listing
 def list_placement_groups(filters: Sequence[Filter], limit: int) -> Table[Entry]:
-    """List placement groups that have not been removed, with the ids and nodes of their bundles."""
+    """List placement groups, also those that were removed, with the ids and nodes of their bundles."""
     found = state.list_placement_groups(filters, limit)
     for one in found:
         amounts = zip(one.bundles, one.nodes, strict=True)
@@ -160,6 +183,50 @@ def list_placement_groups(filters: Sequence[Filter], limit: int) -> Table[Entry]
             for index, (resources, node) in enumerate(amounts)
         ]
     return found
+
+
+def _addresses() -> dict[str, str]:
+    """The addresses of the nodes, by their ids."""
+    return {one.node_id: one.node_ip for one in state.list_nodes(limit=ENDED_MAX)}
+
+
+def _drivers_pid() -> int | None:
+    """The process of the driver; None: another process asks."""
+    return os.getpid() if job().executor is None else None
+
+
+_OF_REFERENCES = ("pid", "ip", "type", "reference_type", "call_site")
+
+
+@_listing
+def list_objects(filters: Sequence[Filter], limit: int) -> Table[Entry]:
+    """List the values in the object store: an entry for each process with a reference, as in Ray."""
+    places, found = _addresses(), []
+    for one in state.list_objects(limit=ENDED_MAX):
+        for held in one.held_by:
+            own = (held["pid"] or _drivers_pid(), places.get(held["node_id"]), held["worker_type"], "LOCAL_REFERENCE")
+            found.append(Entry(one, **dict(zip(_OF_REFERENCES, (*own, "disabled"), strict=True))))
+        if not one.held_by:  # calls and other values hold it
+            own = (None, None, None, "USED_BY_PENDING_TASK")
+            found.append(Entry(one, **dict(zip(_OF_REFERENCES, (*own, "disabled"), strict=True))))
+    return Table(filtered(found, (*ObjectEntry.__struct_fields__, *_OF_REFERENCES), filters, limit))
+
+
+@_listing
+def list_workers(filters: Sequence[Filter], limit: int) -> Table[Entry]:
+    """List the driver and the executors."""
+    places, head = _addresses(), next(one for one in state.list_nodes(limit=ENDED_MAX) if one.is_head_node)
+    keys = (*WorkerEntry.__struct_fields__, "worker_type")
+    is_driver = job().executor is None
+    driver = Entry(
+        dict.fromkeys(keys),
+        worker_id=get_runtime_context().get_worker_id() if is_driver else f"{0:032x}",
+        pid=_drivers_pid(), state="RUNNING", node_id=head.node_id, is_alive=True, end_time_ms=0,
+        worker_type="DRIVER",
+    )  # fmt: skip
+    found = [driver, *state.list_workers(limit=ENDED_MAX)]
+    rows = [Entry(one, ip=places.get(one.node_id)) for one in found]
+    return Table(filtered(rows, (*keys, "ip"), filters, limit))
 
 
 def get_objects(id: str, address: str | None = None, timeout: float | None = None) -> Table[Entry] | None:
@@ -187,9 +254,7 @@ def get_task(id: str) -> Entry | list[Entry] | None:
 
 list_actors = _listing(state.list_actors)
 list_nodes = _listing(state.list_nodes)
-list_objects = _listing(state.list_objects)
 list_tasks = _listing(state.list_tasks)
-list_workers = _listing(state.list_workers)
 get_actor = _finding(state.get_actor)
 get_node = _finding(state.get_node)
 memory_summary = state.memory_summary

@@ -47,6 +47,10 @@ class DataIterator:
         """Its settings."""
         return DataContext.get_current()
 
+    def materialize(self) -> mpi_runtime.data.MaterializedDataset:
+        """Read all rows, and keep them as a data set."""
+        return mpi_runtime.data.from_arrow(list(self._tables(ordered=True).tables)).materialize()
+
     def iter_rows(self) -> Iterator[Row]:
         """Iterate over rows, dictionaries of values by column."""
         return _prefetched(self._tables(ordered=True), _all_rows, 1)

@@ -165,7 +165,7 @@ class TaskError(MpiRuntimeError):
         return self.traceback_str
 
     def __repr__(self) -> str:
-        return f"TaskError({self.cause!r})"
+        return f"{TaskError.__name__}({self.cause!r})"
 
     def __getattr__(self, name: str) -> Any:
         # Attributes that the original computes. Names like __len__ define what an object is, and are not passed on.
@@ -222,6 +222,11 @@ class ActorError(MpiRuntimeError):
         """The id of the actor as hexadecimal digits, from the message; None: the message has none."""
         found = re.search(r"\b[0-9a-f]{32}\b", str(self))
         return found[0] if found else None
+
+    @property
+    def preempted(self) -> bool:
+        """False: no host is taken away after a warning."""
+        return False
 
 
 class ActorDiedError(ActorError):

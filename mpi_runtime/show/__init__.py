@@ -6,6 +6,7 @@
 - `live_picture.py`: a picture in a terminal that is redrawn in its place
 - `ctrl_c.py`: the first Ctrl-C ends gently
 - `tables.py`: lists that a notebook shows as tables
+- `filters.py`: conditions on their entries
 - `bars.py`: a bar in a notebook while many values are awaited
 - `numbers.py`: three digits, units, times of the day
 - `page.py`: builds every page from a document of blocks; `assets/` has its style and scripts

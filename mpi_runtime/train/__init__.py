@@ -8,6 +8,8 @@ and its failures. torch is imported when a worker of `TorchTrainer` starts, or a
 
 - `trainer.py`: `DataParallelTrainer`: defines, runs and continues a training
 - `torch.py`: `TorchTrainer`, and what a function needs to train a model of torch with others
+- `xgboost.py`: `XGBoostTrainer`
+- `lightgbm.py`: `LightGBMTrainer`, and what a function needs to find the other workers
 - `lightning.py`: PyTorch Lightning in the function of a trainer
 - `transformers.py`: transformers in the function of a trainer
 - `scaling.py`: `ScalingConfig`: the number of workers, and what each of them has
@@ -35,6 +37,7 @@ _HOMES = {
     "collective": "",
     "failures": "ControllerError TrainingFailedError WorkerGroupError",
     "in_trial": "TuneReportCallback",
+    "lightgbm": "",
     "lightning": "",
     "local": "",
     "reported": "CheckpointConsistencyMode ReportedCheckpoint ReportedCheckpointStatus get_all_reported_checkpoints",
@@ -45,6 +48,7 @@ _HOMES = {
     "transformers": "",
     "trainer": "DataParallelTrainer",
     "validation": "Validating ValidationConfig ValidationTaskConfig",
+    "xgboost": "",
     "worker": "Loop TrainContext get_dataset_shard",
 }
 """The names of each module. `Loop`, `Informing`, `Validating` and `Workers` are written to disk (`published`)."""

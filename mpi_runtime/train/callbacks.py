@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from mpi_runtime.core import published
+from mpi_runtime.train.backend import BackendConfig
 from mpi_runtime.train.failures import ControllerError
 from mpi_runtime.train.scaling import ScalingConfig
+from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.worker import RANK, Beside
 from mpi_runtime.tune import Callback, Checkpoint, RunConfig
 from mpi_runtime.tune.extend import Report, Trial, error_of
@@ -28,6 +31,12 @@ class TrainRunContext:
     """The configuration of its function."""
     scaling_config: ScalingConfig
     """Its workers."""
+    backend_config: BackendConfig | None = None
+    """The group of its workers."""
+    dataset_config: DataConfig = field(default_factory=DataConfig)
+    """How the workers share data sets."""
+    run_id: str = field(default_factory=lambda: uuid4().hex)
+    """Names this training, also beside others of the same name."""
 
     def get_run_config(self) -> RunConfig:
         """How it runs."""

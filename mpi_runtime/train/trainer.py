@@ -102,7 +102,8 @@ class DataParallelTrainer:
         """How it runs."""
         self.scaling_config = scaling_config or ScalingConfig()
         """Its workers."""
-        context = TrainRunContext(self.run_config, train_loop_config, self.scaling_config)
+        settings = self.scaling_config, backend_config or BackendConfig(), dataset_config or DataConfig()
+        context = TrainRunContext(self.run_config, train_loop_config, *settings)
         self._callbacks = callbacks_of(context)
         if validation_config is not None:
             self._callbacks.append(Validating(validation_config))

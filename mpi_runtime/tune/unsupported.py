@@ -24,6 +24,7 @@ _RESUME = "continue an experiment with Tuner.restore(path, resume_errored=..., r
 _LOST = "processes that die are counted by FailureConfig(max_crashes=...)"
 _TABLE = "the table shows the best trial first, by the metric and mode of TuneConfig, and at most 20 rows"
 _MODEL = "the library's defaults are used; a Searcher of your own can set them"
+_OWN_LOOP = "call the library's train() in train_loop_per_worker"
 _SYNCHRONOUS = "trials do not wait for each other"
 _UPLOAD = "checkpoints are copied below the experiment before report() returns"
 ADVICE = {
@@ -45,6 +46,7 @@ ADVICE = {
     "export_formats": "write what you want to keep into a checkpoint",
     "infer_limit": _TABLE,
     "keep_checkpoints_num": _CHECKPOINTS + "(num_to_keep=...)",
+    "label_column": _OWN_LOOP,
     "local_dir": "set storage_path",
     "log_to_file": "set RunConfig(log_to_file=...)",
     "logging_config": "init(quiet=...) chooses what the job logs",
@@ -58,7 +60,9 @@ ADVICE = {
     "metrics_dataframe": "a Result reads its reports itself",
     "min_time_slice": "choose grace_period",
     "mode": _TABLE,
+    "num_boost_round": _OWN_LOOP,
     "overwrite": "the table is always replaced",
+    "params": _OWN_LOOP,
     "patience": _MODEL,
     "policy_file": "pass the list policy=results.policy(trial_id)",
     "preemption_grace_s": _LOST,

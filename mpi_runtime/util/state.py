@@ -41,9 +41,9 @@ from mpi_runtime.scheduler.protocol.questions import (
     Tasks,
     Workers,
 )
+from mpi_runtime.show.filters import Filter, filtered
 from mpi_runtime.show.tables import Table
 
-Filter = tuple[str, str, Any]
 LIMIT = 100
 _ID = re.compile("[0-9a-f]{32}")
 
@@ -97,23 +97,29 @@ def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Ent
 def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """List values in the object store. For the arguments see `list_tasks`.
 
-    Keys: `object_id`, `state`, `object_size` in bytes, `node_ids`, `reference_count`.
+    Keys: `object_id`, `state`, `object_size` in bytes, `node_ids`, `is_spilled`, `reference_count`, and
+    `held_by`, the processes with references to it: `worker_type`, `pid` (0: the program of rank 0), `node_id`.
     """
     return _list(Objects(), ObjectEntry, filters, limit)
 
 
 def list_workers(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """List executors: processes that run calls. For the arguments see `list_tasks`.
+    """List executors: processes that run calls; then the last 1 000 that have ended. For arguments see `list_tasks`.
 
     Keys: `worker_id`, `pid`, `state`, `rank`, `node_id`, `actor_id`, `task_id`, `gpu_ids`, `assigned_resources`,
-    `is_alive`, `worker_type`.
+    `is_alive`, `worker_type`, and of those that have ended `exit_type`, `exit_detail` and `end_time_ms`.
     """
-    return _list(Workers(), WorkerEntry, filters, limit)
+    _check_limit(limit)
+    return _list(Workers(ended=ENDED_MAX if filters else limit), WorkerEntry, filters, limit)
 
 
 def list_placement_groups(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
-    """List placement groups that have not been removed. For the arguments see `list_tasks`."""
-    return _list(Groups(), GroupEntry, filters, limit)
+    """List placement groups, then the last 1 000 that were removed. For the arguments see `list_tasks`.
+
+    Keys: `placement_group_id`, `name`, `bundles`, `nodes`, `strategy`, `state`, `scheduling`, `why`.
+    """
+    _check_limit(limit)
+    return _list(Groups(removed=ENDED_MAX if filters else limit), GroupEntry, filters, limit)
 
 
 def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
@@ -122,7 +128,7 @@ def list_nodes(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entr
     Keys: `node_id`, `node_name`, `node_ip`, `is_head_node`, `state`, `resources_total`, `labels`.
     """
     _check_limit(limit)
-    return Table(_filtered([_node(one) for one in ask(Nodes())], _NODE_KEYS, filters, limit))
+    return Table(filtered([_node(one) for one in ask(Nodes())], _NODE_KEYS, filters, limit))
 
 
 def get_task(id: str) -> Entry | None:
@@ -187,7 +193,7 @@ def _node(node: NodeEntry) -> Entry:
 _ADDED: dict[type[Struct], dict[str, Any]] = {
     TaskEntry: {"job_id": ""},
     ActorEntry: {"job_id": ""},
-    WorkerEntry: {"is_alive": True, "worker_type": "WORKER"},
+    WorkerEntry: {"worker_type": "WORKER"},
 }
 """Further keys of Ray's. `job_id` is that of the driver."""
 _NODE_KEYS = ("node_id", "node_name", "node_ip", "is_head_node", "state", "resources_total", "labels")
@@ -206,7 +212,7 @@ def _list(
 ) -> Table[Entry]:
     _check_limit(limit)
     keys = (*kind.__struct_fields__, *_ADDED.get(kind, ()))
-    return Table(_filtered(_entries(ask(question), kind), keys, filters, limit))
+    return Table(filtered(_entries(ask(question), kind), keys, filters, limit))
 
 
 def _check_limit(limit: object) -> None:
@@ -222,27 +228,6 @@ def _bytes(id: str) -> bytes:
 
 def _first(entries: list[Entry]) -> Entry | None:
     return entries[0] if entries else None
-
-
-def _filtered(entries: list[Entry], keys: Sequence[str], filters: Sequence[Filter], limit: int) -> list[Entry]:
-    for one in filters:
-        if not isinstance(one, tuple) or len(one) != 3 or one[1] not in ("=", "!="):
-            raise ValueError(f"a filter is (key, '=' or '!=', value), not {one!r}")
-        key, comparison, wanted = one
-        key = key.lower() if isinstance(key, str) else key
-        if key not in keys:
-            raise ValueError(f"there is no key {key!r} to filter by; there are: {', '.join(keys)}")
-        entries = [entry for entry in entries if _meets(entry.get(key), wanted) is (comparison == "=")]
-    return entries[:limit]
-
-
-def _meets(value: object, wanted: object) -> bool:
-    """Whether a value is the wanted one, by the text of it, as on a command line."""
-    if value is None or wanted is None or isinstance(wanted, type(value)):
-        return value == wanted or (isinstance(value, str) and value.lower() == str(wanted).lower())
-    if isinstance(value, bool):
-        return value is (str(wanted).lower() in ("1", "true"))
-    return str(value).lower() == str(wanted).lower()
 
 
 def memory_summary() -> Table[Entry]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from mpi_runtime.scheduler.answers import listing
 from mpi_runtime.scheduler.answers.why_waiting import why_group
-from mpi_runtime.scheduler.log.descriptions import required
+from mpi_runtime.scheduler.log.descriptions import group_entry
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.entries import Amounts, Counts, GroupEntry, NodeEntry
 from mpi_runtime.scheduler.protocol.events import RefusedError
@@ -114,20 +116,15 @@ def group(state: State, id: bytes | None) -> bytes | None:
     return None if found is None else found.data
 
 
-def groups(state: State, id: bytes) -> list[GroupEntry]:
-    """One entry for each placement group, or for the one with this id."""
-    return [_group_entry(state, group) for group in listing.chosen(state.groups, id)]
+def groups(state: State, id: bytes, removed: int = 0) -> list[GroupEntry]:
+    """One entry for each placement group, then the last removed ones, as many as wanted; or the one with this id."""
+    found = [_group_entry(state, group) for group in listing.chosen(state.groups, id)]
+    wanted = id.hex()
+    others = (one for one in reversed(state.logs.removed_groups) if not id or one.placement_group_id == wanted)
+    return found + list(islice(others, max(removed, 0)))
 
 
 def _group_entry(state: State, group: Group) -> GroupEntry:
+    now = "CREATED" if group.is_placed else "RESCHEDULING" if group.bundles else "PENDING"
     waiting = "NO_RESOURCES" if group.is_feasible else "INFEASIBLE"
-    return GroupEntry(
-        placement_group_id=group.id.hex(),
-        name=group.name[1] if group.name is not None else "",
-        bundles=[required(request) for request in group.requests],
-        nodes=[group.bundles[i].node.id if i in group.bundles else "" for i in range(len(group.requests))],
-        strategy=group.strategy,
-        state="CREATED" if group.is_placed else "RESCHEDULING" if group.bundles else "PENDING",
-        scheduling="FINISHED" if group.is_placed else waiting,
-        why=why_group(state, group),
-    )
+    return group_entry(group, now, "FINISHED" if group.is_placed else waiting, why_group(state, group))

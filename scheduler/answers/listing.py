@@ -10,24 +10,22 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Literal, TypeVar
 
-from mpi_runtime.scheduler.log.descriptions import actor_entry, required
-from mpi_runtime.scheduler.protocol.amounts import Request
+from mpi_runtime.scheduler.log.descriptions import actor_entry, required, worker_entry
 from mpi_runtime.scheduler.protocol.entries import (
     TASK_TYPES,
     ActorEntry,
-    Amounts,
     DriverEntry,
+    Holder,
     ObjectEntry,
     TaskEntry,
     WorkerEntry,
 )
 from mpi_runtime.scheduler.protocol.events import ActorSpec, MethodSpec, Spec
 from mpi_runtime.scheduler.protocol.questions import LateCalls, LateFunction, RunningCall
-from mpi_runtime.scheduler.protocol.resources import Grant
 from mpi_runtime.scheduler.records import lifecycle
-from mpi_runtime.scheduler.records.lifecycle import BLOCKED, EXECUTOR_STATE_NAMES, LOST, READY, SENT, STAGING, WAITING
+from mpi_runtime.scheduler.records.lifecycle import BLOCKED, LOST, READY, SENT, STAGING, WAITING
 from mpi_runtime.scheduler.records.records import Executor, Task
-from mpi_runtime.scheduler.records.state import State
+from mpi_runtime.scheduler.records.state import Client, State
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -107,12 +105,6 @@ def _state(task: Task) -> str:
     return WAITS[task.state]
 
 
-def _held(grant: Grant) -> Amounts:
-    gpu = sum(units for _, units, _ in grant.gpus)
-    gpu_memory = sum(memory for _, _, memory in grant.gpus)
-    return required(Request(grant.cpu, gpu, grant.memory, grant.custom, gpu_memory))
-
-
 def actors(state: State, id: bytes, ended: int = 0) -> list[ActorEntry]:
     """Every actor that lives or has handles, then the last others, as many as wanted; or the one with this id."""
     found = [actor_entry(actor) for actor in chosen(state.actors, id)]
@@ -123,6 +115,11 @@ def actors(state: State, id: bytes, ended: int = 0) -> list[ActorEntry]:
 
 def objects(state: State, id: bytes) -> list[ObjectEntry]:
     """Every object of the store, or the one with this id."""
+    holders: dict[bytes, list[Holder]] = {}
+    for client in state.clients.values():
+        held = client.held if not id else (id,) if id in client.held else ()
+        for one in held:
+            holders.setdefault(one, []).append(_holder(client))
     return [
         ObjectEntry(
             object_id=found.id.hex(),
@@ -131,30 +128,25 @@ def objects(state: State, id: bytes) -> list[ObjectEntry]:
             node_ids=[state.nodes[number].id for number in found.copies or ()],
             is_spilled=found.disk is not None,
             reference_count=found.references,
+            held_by=holders.get(found.id, []),
         )
         for found in chosen(state.objects, id)
         if found.actor is None
     ]
 
 
-def workers(state: State, id: bytes) -> list[WorkerEntry]:
-    """Every executor, or the one with this number."""
-    return [_worker(executor) for executor in chosen(state.executors, number(id))]
+def _holder(client: Client) -> Holder:
+    if client.executor is not None:
+        return Holder("WORKER", client.executor.pid, client.node.id)
+    return Holder("DRIVER", client.driver.pid if client.driver is not None else 0, client.node.id)
 
 
-def _worker(executor: Executor) -> WorkerEntry:
-    running = executor.running()
-    return WorkerEntry(
-        worker_id=f"{executor.id:032x}",
-        pid=executor.pid or None,
-        state=EXECUTOR_STATE_NAMES[executor.state],
-        rank=executor.rank.number,
-        node_id=executor.rank.node.id,
-        actor_id=executor.actor.id.hex() if executor.actor is not None else None,
-        task_id=running.id.hex() if running is not None else None,
-        gpu_ids=list(executor.key.gpu_ids),
-        assigned_resources=_held(executor.grant) if executor.grant is not None else {},
-    )
+def workers(state: State, id: bytes, ended: int = 0) -> list[WorkerEntry]:
+    """Every executor, then the last ones that have ended, as many as wanted; or the one with this number."""
+    found = [worker_entry(executor) for executor in chosen(state.executors, number(id))]
+    wanted = id.hex()
+    others = (one for one in reversed(state.logs.ended_workers) if not id or one.worker_id == wanted)
+    return found + list(islice(others, max(ended, 0)))
 
 
 def busy_executors(state: State) -> list[Executor]:

@@ -26,12 +26,13 @@ from mpi_runtime.scheduler.dispatch.dependencies import not_sent
 from mpi_runtime.scheduler.dispatch.queues import clear, mark_dirty
 from mpi_runtime.scheduler.dispatch.stealing import give_elsewhere
 from mpi_runtime.scheduler.gangs import members
-from mpi_runtime.scheduler.log import errors, history, notes
+from mpi_runtime.scheduler.log import descriptions, errors, history, notes
 from mpi_runtime.scheduler.losses import cancel
 from mpi_runtime.scheduler.nodes import gpu_quarantine, groups
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.effects import CRASH, Free
 from mpi_runtime.scheduler.protocol.events import Dying
+from mpi_runtime.scheduler.protocol.limits import ENDED_CAUSE_MAX
 from mpi_runtime.scheduler.protocol.rank_events import ExecutorDied
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, LEAVE, LOSE, STOPPING, advance, first_line, so_far
 from mpi_runtime.scheduler.records.records import Bundle, Executor, Queue, Task
@@ -57,6 +58,7 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     running = executor.assigned.get(event.running)
     has_begun = event.running or not executor.assigned or executor.state == STOPPING
     queue = None if has_begun or event.with_forkserver else executor.forked_for
+    entry = descriptions.ended_worker(executor, event.cause, (now + state.wall_us) // 1000)
     advance(state.stories, executor, LEAVE, event.cause)
     fault = executor.fault
     if fault is not None:
@@ -70,6 +72,8 @@ def executor_died(state: State, event: ExecutorDied, now: int) -> None:
     spares_retry = watch is not None and watch.spares_retry
     if watch is not None and watch.killed_for:
         event.cause, event.out_of_memory = watch.killed_for, True
+    entry.exit_detail = event.cause[:ENDED_CAUSE_MAX]
+    state.logs.ended_workers.append(entry)
     assigned = executor.drop_all()
     orphaned = cancel.submitted_by(executor, assigned, event.running)
     if executor.gang is not None:

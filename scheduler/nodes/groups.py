@@ -22,7 +22,7 @@ from mpi_runtime.scheduler.actors import lifetimes
 from mpi_runtime.scheduler.calls import tasks
 from mpi_runtime.scheduler.dispatch.queues import clear, stop_waiting
 from mpi_runtime.scheduler.dispatch.reservations import claim, end_reservation
-from mpi_runtime.scheduler.log import notes
+from mpi_runtime.scheduler.log import descriptions, notes
 from mpi_runtime.scheduler.places import packing
 from mpi_runtime.scheduler.places.constraints import able, reachable, why_removed
 from mpi_runtime.scheduler.protocol.amounts import is_in_order
@@ -182,6 +182,8 @@ def remove(state: State, id: bytes, cause: str = "") -> None:
     group = state.groups.pop(id, None)
     if group is None:
         return
+    entry = descriptions.group_entry(group, "REMOVED", "REMOVED", cause or "It was removed.")
+    state.logs.removed_groups.append(entry)
     state.waiting_groups.pop(id, None)
     end_reservation(state, group)
     if group.name is not None:

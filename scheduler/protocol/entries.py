@@ -175,6 +175,16 @@ class DriverEntry(Struct, kw_only=True):
     executors: int
 
 
+class Holder(Struct):
+    """A process with a reference to an object."""
+
+    worker_type: str
+    """DRIVER or WORKER."""
+    pid: int
+    """0: the program of rank 0."""
+    node_id: str
+
+
 class ObjectEntry(Struct):
     """An object of the store."""
 
@@ -184,10 +194,11 @@ class ObjectEntry(Struct):
     node_ids: list[str]
     is_spilled: bool
     reference_count: int
+    held_by: list[Holder]
 
 
 class WorkerEntry(Struct):
-    """An executor."""
+    """An executor, or one that has ended."""
 
     worker_id: str
     pid: int | None
@@ -198,10 +209,17 @@ class WorkerEntry(Struct):
     task_id: str | None
     gpu_ids: list[int]
     assigned_resources: Amounts
+    is_alive: bool = True
+    exit_type: str | None = None
+    """SYSTEM_ERROR, NODE_OUT_OF_MEMORY, INTENDED_SYSTEM_EXIT (by the runtime) or INTENDED_USER_EXIT (by itself)."""
+    exit_detail: str | None = None
+    """Why it ended."""
+    end_time_ms: int = 0
+    """When it ended, since 1970; 0: it lives."""
 
 
 class GroupEntry(Struct):
-    """A placement group that has not been removed."""
+    """A placement group."""
 
     placement_group_id: str
     name: str

@@ -128,15 +128,19 @@ class Objects(Question[list[ObjectEntry]]):
 
 
 class Workers(Question[list[WorkerEntry]]):
-    """The executors, or the one with this number as its id."""
+    """The executors, then the last ones that have ended; or the one with this number as its id."""
 
     id: bytes = b""
+    ended: int = 0
+    """The most of those that have ended."""
 
 
 class Groups(Question[list[GroupEntry]]):
-    """The placement groups, or the one with this id."""
+    """The placement groups, then the last ones that were removed; or the one with this id."""
 
     id: bytes = b""
+    removed: int = 0
+    """The most of those that were removed."""
 
 
 class Store(Question[list[NodeStoreEntry]]):

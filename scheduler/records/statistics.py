@@ -6,7 +6,7 @@ from collections import deque
 
 from msgspec import Struct, field
 
-from mpi_runtime.scheduler.protocol.entries import ActorEntry
+from mpi_runtime.scheduler.protocol.entries import ActorEntry, GroupEntry, WorkerEntry
 from mpi_runtime.scheduler.protocol.limits import ENDED_ACTORS_MAX, ENDED_MAX, MOVES_MAX, REFUSALS_LOG_US
 from mpi_runtime.scheduler.protocol.past import PastMove
 from mpi_runtime.scheduler.records.records import Function, Process
@@ -94,6 +94,10 @@ class Logs(Struct, eq=False, gc=False):
     """The last attempts that have failed."""
     ended_actors: deque[ActorEntry] = field(default_factory=lambda: deque(maxlen=ENDED_ACTORS_MAX))
     """The last actors that have ended and have no handle left."""
+    ended_workers: deque[WorkerEntry] = field(default_factory=lambda: deque(maxlen=ENDED_ACTORS_MAX))
+    """The last executors that have ended."""
+    removed_groups: deque[GroupEntry] = field(default_factory=lambda: deque(maxlen=ENDED_ACTORS_MAX))
+    """The last placement groups that were removed."""
     moved: int = 0
     """The number of moves, with those that are forgotten."""
     refused: int = 0

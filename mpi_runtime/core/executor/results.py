@@ -289,7 +289,9 @@ class Results:
                 error, self.place + spec.name, os.getpid(), self._rank, self.granted.hostname, self.title, note
             )
         if isinstance(spec.kind, ActorSpec):
-            described = errors.ActorDiedError(f"The constructor of actor {spec.name} raised:\n{described}")
+            described = errors.ActorDiedError(
+                f"The constructor of actor {spec.name} {call.id.hex()} raised:\n{described}"
+            )
         try:
             serialized = serialize.Serialized(remote_errors.to_bytes(described), [], [])
             return self._client.store.write(serialized, is_error=True)

@@ -10,7 +10,7 @@ from typing import Any
 from mpi_runtime.errors.optional import load
 from mpi_runtime.tune.trial import Config, Report
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
-from mpi_runtime.tune.trials.reporting import report
+from mpi_runtime.tune.trials.reporting import get_context, report
 
 Metrics = str | Sequence[str] | Mapping[str, str] | None
 
@@ -39,7 +39,7 @@ def report_with(values: Config, save: Callable[[str], object] | None, filename: 
 class Reports:
     """Reports evaluations with or without the model."""
 
-    file = ""
+    CHECKPOINT_NAME = ""
     """The default name of the model's file."""
     library = ""
     """What the constructor must be able to import."""
@@ -69,7 +69,7 @@ class Reports:
         if self.library:
             load(type(self).__name__, self.library)
         super().__init__()
-        self._metrics, self._filename = metrics, filename or self.file
+        self._metrics, self._filename = metrics, filename or self.CHECKPOINT_NAME
         self._frequency, self._saves_at_end, self._change = frequency, checkpoint_at_end, results_postprocessing_fn
 
     def _is_due(self, iteration: int) -> bool:
@@ -82,4 +82,5 @@ class Reports:
         values = chosen(values, self._metrics)
         if self._change is not None:
             values = self._change(values)
-        report_with(values, None if model is None else model.save_model, self._filename)
+        saves = model is not None and get_context().get_world_rank() == 0  # workers of a training have the same model
+        report_with(values, model.save_model if saves else None, self._filename)

@@ -14,7 +14,7 @@ from mpi_runtime.tune.trials.checkpoint import Checkpoint
 class TuneReportCheckpointCallback(Reports):
     """`lightgbm.train(..., callbacks=[this])` reports after each round, for example `valid-binary_logloss`."""
 
-    file = "model.txt"
+    CHECKPOINT_NAME = "model.txt"
 
     def __call__(self, env: Any) -> None:
         """Report the values of a round. Those of folds (`lightgbm.cv`) are means and deviations."""
@@ -29,7 +29,7 @@ class TuneReportCheckpointCallback(Reports):
         self._send(found, env.model if saves else None)
 
     @classmethod
-    def get_model(cls, checkpoint: Checkpoint, filename: str = file) -> Any:
+    def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
         """Read the model in a checkpoint.
 
         Raises:

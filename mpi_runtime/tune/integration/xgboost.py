@@ -22,7 +22,7 @@ else:
 class TuneReportCheckpointCallback(Reports, Base):
     """`xgboost.train(..., callbacks=[this])` reports after each round, for example `validation-logloss`."""
 
-    file = "model.ubj"
+    CHECKPOINT_NAME = "model.ubj"
     library = "xgboost"
     _saved = -1
 
@@ -41,7 +41,7 @@ class TuneReportCheckpointCallback(Reports, Base):
         return model
 
     @classmethod
-    def get_model(cls, checkpoint: Checkpoint, filename: str = file) -> Any:
+    def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
         """Read the model in a checkpoint."""
         booster = load(cls.__name__, "xgboost").Booster()
         with checkpoint.as_directory() as folder:

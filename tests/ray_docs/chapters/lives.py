@@ -312,3 +312,38 @@ def ray_terminate_ends_after_the_calls_before():
     ref = a.f.remote()
     a.__ray_terminate__.remote()
     print(ray.get(ref), eventually(lambda: raised(lambda: ray.get(a.f.remote()), "RayActorError") == "RayActorError"))
+
+
+def names_of_classes():
+    """Errors have the names that programs know from Ray, and name their actor."""
+
+    @ray.remote
+    def fails():
+        raise ValueError("on purpose")
+
+    @ray.remote
+    class Actor:
+        def dies(self):
+            os._exit(1)
+
+    @ray.remote
+    class Unmade:
+        def __init__(self):
+            raise ValueError("on purpose")
+
+        def method(self):
+            return 1
+
+    def error_of(ref):
+        try:
+            ray.get(ref)
+        except Exception as error:
+            return error
+
+    error = error_of(fails.remote())
+    print(type(error).__name__, type(error).__mro__[1].__name__, repr(error).startswith("RayTaskError("))
+    for actor, name in ((Actor.remote(), "dies"), (Unmade.remote(), "method")):
+        error = error_of(getattr(actor, name).remote())
+        print(type(error).__name__, type(error).__mro__[1].__name__, error.actor_id == actor._actor_id.hex())
+        print(error.preempted)
+    print([getattr(ray.exceptions, name).__name__ for name in ("RayError", "RaySystemError")])

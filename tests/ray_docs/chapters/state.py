@@ -264,3 +264,105 @@ def resources_of_nodes():
         print(ray.get(ray.remote(lambda: 1).options(resources=resources).remote()))
         group = ray.util.placement_group([{"CPU": 1, f"node:{address}": 0.001}])
         print(group.wait(10))
+
+
+def processes_that_have_ended():
+    """`list_workers` has the driver, and processes that have ended, with the kind of their end."""
+    from ray.util.state import list_workers
+
+    def ends(pid):
+        return [one["exit_type"] for one in listed([("pid", "=", pid), ("is_alive", "=", False)])]
+
+    def listed(filters=(), **options):
+        # Ray calls its list incomplete when it has filtered it.
+        return list_workers(filters=[*filters], limit=1000, raise_on_missing_output=False, **options)
+
+    with _job():
+
+        @ray.remote
+        class Actor:
+            def pid(self):
+                return os.getpid()
+
+            def leave(self):
+                ray.actor.exit_actor()
+
+        @ray.remote(max_calls=1)
+        def once():
+            return os.getpid()
+
+        def ended(actor, end):
+            pid = ray.get(actor.pid.remote())
+            end(actor)
+            eventually(lambda: ends(pid))
+            return ends(pid)
+
+        print(ended(Actor.remote(), ray.kill))
+        print(ended(Actor.remote(), lambda actor: raised(lambda: ray.get(actor.leave.remote()))))
+        print(ended(Actor.remote(), lambda actor: os.kill(ray.get(actor.pid.remote()), 9)))
+        pid = ray.get(once.remote())
+        print(eventually(lambda: ends(pid)), ends(pid))
+        (driver,) = listed([("worker_type", "=", "DRIVER")], detail=True)
+        print(driver["pid"] == os.getpid(), driver["is_alive"], driver["exit_type"])
+        print(driver["worker_id"] == ray.get_runtime_context().get_worker_id())
+        (dead,) = listed([("pid", "=", pid)], detail=True)
+        print(dead["end_time_ms"] > 10**12, bool(dead["exit_detail"]), dead["ip"] == ray.util.get_node_ip_address())
+
+
+def groups_that_were_removed():
+    """`list_placement_groups` has groups that were removed."""
+    from ray.util.state import list_placement_groups
+
+    with _job():
+        group = ray.util.placement_group([{"CPU": 1}], name="gone")
+        ray.get(group.ready())
+        ray.util.remove_placement_group(group)
+        chosen = [("placement_group_id", "=", group.id.hex())]
+        print(eventually(lambda: [one["state"] for one in list_placement_groups(filters=chosen)] == ["REMOVED"]))
+        (found,) = list_placement_groups(filters=chosen)
+        print(found["name"], found["state"])
+
+
+def references_by_process():
+    """`list_objects` has an entry for each process with a reference."""
+    from ray.util.state import list_objects
+
+    with _job():
+
+        @ray.remote
+        class Holder:
+            def hold(self, refs):
+                self.refs = refs
+                return os.getpid()
+
+        large = ray.put(bytes(300_000))
+        holder = Holder.remote()
+        pid = ray.get(holder.hold.remote([large]))
+
+        def rows():
+            try:
+                found = list_objects(raise_on_missing_output=False)
+            except Exception:  # Ray's list takes some time on a busy host
+                return []
+            found = [one for one in found if one["object_id"] == large.hex()]
+            return sorted((one["type"], one["pid"] in (pid, os.getpid()), one["reference_type"]) for one in found)
+
+        print(eventually(lambda: len(rows()) == 2), rows())
+        mine = [one for one in list_objects(raise_on_missing_output=False) if one["pid"] == os.getpid()]
+        print([one["ip"] == ray.util.get_node_ip_address() for one in mine if one["object_id"] == large.hex()])
+
+
+def values_of_filters():
+    """A value that no entry can have is refused."""
+    from ray.util.state import list_actors, list_tasks, list_workers
+    from ray.util.state.exception import RayStateApiException
+
+    def refused(list_them, key, value):
+        try:
+            return len(list_them(filters=[(key, "=", value)]))
+        except RayStateApiException:
+            return "refused"
+
+    with _job():
+        print(refused(list_actors, "state", 3), refused(list_workers, "is_alive", "maybe"))
+        print(refused(list_tasks, "attempt_number", "x"), refused(list_actors, "pid", "x"))

@@ -171,6 +171,58 @@ def test_the_last_actors_that_have_ended_are_kept() -> None:
         assert not cluster.state.actors
 
 
+def test_executors_that_have_ended_come_last() -> None:
+    with Cluster().node() as cluster:
+        kinds = []
+        for cause in ("was killed by signal 9", "exited with code 0", "exited with code 3"):
+            task = cluster.submit()
+            executor = cluster.placed(task)
+            cluster.done(executor, task)
+            cluster.died(executor, cause=cause)
+            (entry,) = cluster.ask(Workers(executor.to_bytes(16, "big"), ended=1))
+            kinds.append((entry.is_alive, entry.exit_type, entry.exit_detail == cause))
+        assert kinds == [
+            (False, "SYSTEM_ERROR", True), (False, "INTENDED_USER_EXIT", True), (False, "SYSTEM_ERROR", True),
+        ]  # fmt: skip
+        living = cluster.placed(cluster.submit())
+        cluster.forget()
+        found = cluster.ask(Workers(ended=2))
+        assert [one.is_alive for one in found] == [True, False, False]
+        assert [one.worker_id for one in cluster.ask(Workers())] == [f"{living:032x}"]
+
+
+def test_an_actor_is_let_go_of_by_the_runtime() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor(held_cpu=0)
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        cluster.released(actor)
+        cluster.died(executor, cause="exited with code 0")
+        cluster.forget()
+        assert [one.exit_type for one in cluster.ask(Workers(ended=1))] == ["INTENDED_SYSTEM_EXIT"]
+
+
+def test_groups_that_were_removed_come_last() -> None:
+    with Cluster().node(cpus=4) as cluster:
+        first, second = cluster.group({"cpu": 1}, name="first"), cluster.group({"cpu": 1})
+        cluster.remove_group(first)
+        cluster.forget()
+        states = [(one.placement_group_id, one.state) for one in cluster.ask(Groups(removed=5))]
+        assert states == [(second.hex(), "CREATED"), (first.hex(), "REMOVED")]
+        (entry,) = cluster.ask(Groups(first, removed=1))
+        assert (entry.name, entry.bundles, entry.why) == ("first", [{"CPU": 1.0}], "It was removed.")
+        assert cluster.ask(Groups(first)) == []
+
+
+def test_the_processes_that_hold_a_value() -> None:
+    with Cluster().node() as cluster:
+        value = cluster.put(size=LARGE)
+        cluster.forget()
+        (entry,) = cluster.ask(Objects(value))
+        assert [(one.worker_type, one.pid) for one in entry.held_by] == [("DRIVER", 0)]
+        assert cluster.ask(Objects())[0].held_by == entry.held_by
+
+
 def test_a_job_at_a_glance() -> None:
     with Cluster().node(cpus=2).node(cpus=2) as cluster:
         ids = cluster.submit_many(6, name="work", cpu=1)

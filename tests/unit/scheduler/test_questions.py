@@ -28,8 +28,9 @@ KEYS = {
     "required_resources parent_task_id error_type error_message creation_time_ms start_time_ms end_time_ms",
     q.Actors: "actor_id class_name state name repr_name ray_namespace node_id pid num_restarts death_cause "
     "pending_calls driver is_detached required_resources placement_group_id",
-    q.Objects: "object_id state object_size node_ids is_spilled reference_count",
-    q.Workers: "worker_id pid state rank node_id actor_id task_id gpu_ids assigned_resources",
+    q.Objects: "object_id state object_size node_ids is_spilled reference_count held_by",
+    q.Workers: "worker_id pid state rank node_id actor_id task_id gpu_ids assigned_resources is_alive exit_type "
+    "exit_detail end_time_ms",
     q.Nodes: "NodeID Alive NodeName NodeManagerHostname NodeManagerAddress Resources Available Labels ranks cpus "
     "cpu_limit gpus gpu_problems executors",
     q.Groups: "placement_group_id name bundles nodes strategy state scheduling why",
