@@ -88,7 +88,7 @@ quick: lint format-check $(VENV)/.installed-dev
 	$(RUN) -m pytest -q -m "not device" -n 3 --dist worksteal $(QUICK_CHANGED) tests/rules tests/unit tests/component $(QUICK_E2E) $(ARGS)
 
 # The tests that `make test` skips for want of a library: an environment of their own keeps that of `make test` small.
-TUNE_TESTS := tests/unit/core/objects/test_serialize_frames.py tests/unit/tune/test_learning.py tests/e2e/tune/test_views.py \
+TUNE_TESTS := tests/unit/core/objects/test_serialize_frames.py tests/unit/tune/test_learning.py tests/e2e/tune/test_views.py tests/e2e/train/test_boosting.py \
 	tests/e2e/tune/test_libraries.py tests/e2e/tune/test_integration.py tests/e2e/util/test_optuna.py 'tests/e2e/cli/test_examples.py::test_plainly[tune_optuna_unchanged]' \
 	'tests/e2e/cli/test_examples.py::test_plainly[tune_asha_digits]'
 test-tune: $(TUNE_VENV)/.installed
