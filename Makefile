@@ -117,7 +117,7 @@ test-rl: $(RL_VENV)/.installed
 # Streams of blocks, with pyarrow. ARGS that choose no test of it are fine.
 test-data: $(DATA_VENV)/.installed
 	$(DATA_VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --durations=10 tests/unit/data tests/component/data tests/e2e/data tests/e2e/hosts/test_streams.py \
-		$(foreach chapter,data data_columns data_more data_whole,'tests/ray_docs/test_ray_docs.py::test_a_chapter[$(chapter)]') \
+		$(foreach chapter,data data_columns data_more data_own data_preprocessors data_whole,'tests/ray_docs/test_ray_docs.py::test_a_chapter[$(chapter)]') \
 		'tests/e2e/sessions/test_libraries.py::test_a_library_runs_in_a_session[data]' $(ARGS) || [ $$? = 5 ]
 
 # Not in CI: torch has 200 MB for CPUs, and some GB with CUDA.

@@ -28,7 +28,7 @@ def _dropped(settings: object, *names: str) -> None:
             raise DeprecationWarning(_OF_TUNE.format(name, kind, kind))
 
 
-@dataclass(frozen=True)
+@dataclass
 class LoggingConfig:
     """The level of what Ray Train logs. It has no effect here: a job logs a few lines about a training."""
 
@@ -42,7 +42,7 @@ class LoggingConfig:
 
 
 @advised
-@dataclass(frozen=True)
+@dataclass
 class FailureConfig(train.FailureConfig):
     """What happens when workers fail."""
 
@@ -55,7 +55,7 @@ class FailureConfig(train.FailureConfig):
 
 
 @advised
-@dataclass(frozen=True)
+@dataclass
 class CheckpointConfig(train.CheckpointConfig):
     """Which checkpoints are kept."""
 
@@ -65,7 +65,7 @@ class CheckpointConfig(train.CheckpointConfig):
 
 
 @advised
-@dataclass(frozen=True)
+@dataclass
 class RunConfig(train.RunConfig):
     """How a training runs. It has a name and a path as soon as it is made, so the same one continues a training."""
 

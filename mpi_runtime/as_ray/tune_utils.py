@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,6 +89,21 @@ def diagnose_serialization(trainable: Any) -> Any:
 
     is_serializable, failures = inspect_serializability(trainable)
     return is_serializable or failures
+
+
+def validate_save_restore(trainable_cls: Any, config: Any = None, num_gpus: int = 0) -> bool:
+    """True: a class that saves its state, and another object of it that restores this, count the same steps."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = trainable_cls(config)
+        for _ in range(3):
+            first.train()
+        checkpoint = first.save(folder)
+        second = trainable_cls(config)
+        second.restore(checkpoint)
+        count = second.train()["training_iteration"]
+        if count != 4:
+            raise AssertionError(f"after three steps and a restore, the next step is number {count}, and not 4")
+    return True
 
 
 def wait_for_gpu(gpu_id: object = None, target_util: float = 0.01, retry: int = 20, **more: object) -> bool:

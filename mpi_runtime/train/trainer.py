@@ -19,8 +19,8 @@ from mpi_runtime.train.scaling import ScalingConfig, Workers
 from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.validation import Validating, ValidationConfig
 from mpi_runtime.train.worker import Loop, takes_config
-from mpi_runtime.tune import Callback, Result, RunConfig, Tuner
-from mpi_runtime.tune.extend import PREPARED, AbsentArgumentError, Prepared, Trial, WrongKindError, advised, folder
+from mpi_runtime.tune import Callback, Result, ResumeConfig, RunConfig, Tuner
+from mpi_runtime.tune.extend import PREPARED, AbsentArgumentError, Prepared, WrongKindError, advised, folder
 
 
 class _Training(Tuner):
@@ -148,7 +148,8 @@ class DataParallelTrainer:
         place = folder(run.storage_path, run.storage_filesystem) / (run.name or "")
         if run.name and Tuner.can_restore(place):
             tuner = _Training.restore(place, self)
-            tuner._revived = (Trial.ERROR, Trial.TERMINATED)
+            again = ResumeConfig.ResumeType.RESUME
+            tuner._how = ResumeConfig(finished=again, errored=again)
             tuner._run, tuner._callbacks = run, self._callbacks  # those of this program, not of the earlier one
             text = (
                 f"There is a training in {place} already: it continues from its last checkpoint, if it has one. For a "

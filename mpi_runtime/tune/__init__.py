@@ -23,6 +23,7 @@ All three know a trial by the record in `trial.py`. The modules:
 - `trial.py`: the record of one trial: its state, and the moves that are allowed; reading reports
 - `counting.py`: the values that each report has beside those of the trial
 - `local_paths.py`: paths of results, also inside a file system of pyarrow
+- `state_files.py`: files that a program writes and reads by itself: states of searchers, and schedules
 - `unsupported.py`: arguments of Ray that are not here, each with what to do instead
 """
 
@@ -41,7 +42,7 @@ _HOMES = {
     "show.progress": "CLIReporter JupyterNotebookReporter ProgressReporter",
     "trials.reporting": "Context TuneContext get_checkpoint get_context report",
     "experiment.results": "Result ResultGrid",
-    "study.settings": "CheckpointConfig FailureConfig RunConfig TuneConfig",
+    "study.settings": "CheckpointConfig FailureConfig ResumeConfig RunConfig TuneConfig",
     "space.domains": (
         "Categorical Domain Float Function Integer Normal choice grid_search lograndint loguniform qlograndint "
         "qloguniform qrandint qrandn quniform randint randn sample_from uniform"
@@ -67,12 +68,13 @@ __all__ = [
     "CLIReporter", "CSVLoggerCallback", "Callback", "Checkpoint", "CheckpointConfig", "CombinedStopper", "Context",
     "Experiment", "ExperimentAnalysis", "ExperimentPlateauStopper", "FailureConfig", "FunctionStopper",
     "JsonLoggerCallback", "JupyterNotebookReporter", "LoggerCallback", "MaximumIterationStopper", "NoopStopper",
-    "PlacementGroupFactory", "ProgressReporter", "Result", "ResultGrid", "RunConfig", "Simulated", "Stopper",
-    "TBXLoggerCallback", "TimeoutStopper", "Trainable", "TrialPlateauStopper", "TuneConfig", "TuneContext",
-    "TuneError", "Tuner", "choice", "create_scheduler", "create_searcher", "get_checkpoint", "get_context",
-    "grid_search", "integration", "lograndint", "loguniform", "qlograndint", "qloguniform", "qrandint", "qrandn",
-    "quniform", "randint", "randn", "register_env", "register_trainable", "report", "run", "run_experiments",
-    "sample_from", "schedulers", "search", "simulate", "uniform", "with_parameters", "with_resources",
+    "PlacementGroupFactory", "ProgressReporter", "Result", "ResultGrid", "ResumeConfig", "RunConfig", "Simulated",
+    "Stopper", "TBXLoggerCallback", "TimeoutStopper", "Trainable", "TrialPlateauStopper", "TuneConfig",
+    "TuneContext", "TuneError", "Tuner", "choice", "create_scheduler", "create_searcher", "get_checkpoint",
+    "get_context", "grid_search", "integration", "lograndint", "loguniform", "qlograndint", "qloguniform",
+    "qrandint", "qrandn", "quniform", "randint", "randn", "register_env", "register_trainable", "report", "run",
+    "run_experiments", "sample_from", "schedulers", "search", "simulate", "uniform", "with_parameters",
+    "with_resources",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ if TYPE_CHECKING:
         uniform,
     )
     from mpi_runtime.tune.study.callback import Callback
-    from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
+    from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, ResumeConfig, RunConfig, TuneConfig
     from mpi_runtime.tune.study.stoppers import (
         CombinedStopper,
         ExperimentPlateauStopper,

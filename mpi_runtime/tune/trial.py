@@ -96,6 +96,8 @@ class Trial:
     failures: int = 0
     crashes: int = 0
     error: object = None
+    lost_at: int = 0
+    """The number of its reports when it last paused without a checkpoint, so that it started from scratch."""
     is_halted: bool = False
     """Whether the experiment has ended it, and not its own code."""
     folder: str = ""
@@ -114,6 +116,8 @@ class Trial:
     """The values that were drawn or suggested for it, with names such as `a/b`."""
     beside: object = None
     """What came with its last report for the callbacks of a trainer."""
+    told: Any = None
+    """Where all its reports can be read, once there are results."""
 
     def moved(self, status: str) -> None:
         """Change the state. A move that is not allowed: the study got an event that does not fit the trial's status."""
@@ -124,6 +128,35 @@ class Trial:
     def __str__(self) -> str:
         return self.name or "_".join(filter(None, (self.trainable_name, self.trial_id)))
 
+    @property
+    def num_failures(self) -> int:
+        """How often it has failed since it was begun or revived, with deaths of its process."""
+        return self.failures + self.crashes
+
+    @property
+    def error_file(self) -> str | None:
+        """The file with the text of its errors; None: it has not failed."""
+        return f"{self.local_path}/error.txt" if self.num_failures else None
+
+    @property
+    def local_experiment_path(self) -> str:
+        """The directory of the experiment."""
+        return self.local_path.removesuffix(f"/{self.folder}")
+
+    @property
+    def metric_analysis(self) -> dict[str, dict[str, float]]:
+        """For each reported number "max", "min", "avg", "last", "last-5-avg" and "last-10-avg", after the run."""
+        reports = [flat(one) for one in self.told.of(self.trial_id)] if self.told is not None else []
+        found: dict[str, dict[str, float]] = {}
+        for name in dict.fromkeys(name for one in reports for name in one):
+            values = [one[name] for one in reports if is_number(one.get(name))]
+            if not values or isinstance(values[-1], bool):
+                continue
+            means = {"avg": values, "last-5-avg": values[-5:], "last-10-avg": values[-10:]}
+            found[name] = {"max": max(values), "min": min(values), "last": values[-1]}
+            found[name] |= {scope: math.fsum(some) / len(some) for scope, some in means.items()}
+        return found
+
     def has_checkpoint(self) -> bool:
         """Whether it has reported a checkpoint."""
         return self.point is not None
@@ -132,7 +165,7 @@ class Trial:
     def checkpoint(self) -> Any:
         """Its last checkpoint; None: it has reported none."""
         opened = getattr(self.point, "opened", None)
-        return self.point if opened is None else opened(self.local_path.removesuffix(f"/{self.folder}"))
+        return self.point if opened is None else opened(self.local_experiment_path)
 
     @property
     def progress(self) -> Progress:
@@ -145,13 +178,14 @@ class Trial:
 
 
 MOVES: dict[str, tuple[str, ...]] = {
-    Trial.PENDING: (Trial.RUNNING,),
+    Trial.PENDING: (Trial.RUNNING, Trial.TERMINATED),
     Trial.RUNNING: (Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR),
     Trial.PAUSED: (Trial.PENDING, Trial.TERMINATED),
     Trial.TERMINATED: (Trial.PENDING,),
     Trial.ERROR: (Trial.PENDING,),
 }
-"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. ERROR or TERMINATED to
+"""The allowed moves. RUNNING to PENDING: after an error, or to continue from another checkpoint. PENDING to
+TERMINATED: a later run of the experiment leaves it out. ERROR or TERMINATED to
 PENDING: a later run of the experiment tries once more, or continues."""
 
 

@@ -20,12 +20,9 @@ class WrongKindError(TypeError, ValueError):
 
 _CHECKPOINTS = "pass CheckpointConfig"
 _PATHS = "paths are those of a file system that all hosts share: set RunConfig(storage_path=...)"
-_RESUME = "continue an experiment with Tuner.restore(path, resume_errored=..., restart_errored=...)"
 _LOST = "processes that die are counted by FailureConfig(max_crashes=...)"
-_TABLE = "the table shows the best trial first, by the metric and mode of TuneConfig, and at most 20 rows"
 _MODEL = "the library's defaults are used; a Searcher of your own can set them"
 _OWN_LOOP = "call the library's train() in train_loop_per_worker"
-_SYNCHRONOUS = "trials do not wait for each other"
 _UPLOAD = "checkpoints are copied below the experiment before report() returns"
 ADVICE = {
     "analysis": "points_to_evaluate tries points first",
@@ -41,53 +38,37 @@ ADVICE = {
     "controller_failure_limit": _LOST,
     "dataset_config": "each worker has an equal part of each data set; make others in train_loop_per_worker",
     "delete_local_checkpoint_after_upload": _UPLOAD,
-    "evaluated_rewards": "points_to_evaluate tries points first",
     "experiment_checkpoint_path": "pass the directory of the experiment, or a ResultGrid",
     "export_formats": "write what you want to keep into a checkpoint",
-    "infer_limit": _TABLE,
     "keep_checkpoints_num": _CHECKPOINTS + "(num_to_keep=...)",
     "label_column": _OWN_LOOP,
     "local_dir": "set storage_path",
     "log_to_file": "set RunConfig(log_to_file=...)",
     "logging_config": "init(quiet=...) chooses what the job logs",
-    "max_column_length": _TABLE,
     "max_concurrent": "set TuneConfig(max_concurrent_trials=...), or wrap the searcher in ConcurrencyLimiter",
-    "max_error_rows": _TABLE,
     "max_preemption_failures": _LOST,
-    "max_progress_rows": _TABLE,
     "metadata": "write it into the checkpoints",
-    "metric": _TABLE,
     "metrics_dataframe": "a Result reads its reports itself",
     "min_time_slice": "choose grace_period",
-    "mode": _TABLE,
     "num_boost_round": _OWN_LOOP,
-    "overwrite": "the table is always replaced",
     "params": _OWN_LOOP,
     "patience": _MODEL,
-    "policy_file": "pass the list policy=results.policy(trial_id)",
     "preemption_grace_s": _LOST,
-    "print_intermediate_tables": _TABLE,
     "relax_collectives_on_preemption": _LOST,
     "repeat_float_precision": _MODEL,
-    "require_attrs": "a report without the metric is an error",
     "restore": "pass the checkpoint in config, and open it in the function",
     "resume": "tune.run(resume=True, name=...) continues one experiment",
-    "resume_config": _RESUME,
     "resume_from_checkpoint": "pass the checkpoint in train_loop_config, and open it in the function",
     "reuse_actors": "set TuneConfig(reuse_actors=...), or pass it to tune.run",
     "skip_duplicate": _MODEL,
-    "sort_by_metric": _TABLE,
     "storage": "an experiment is rebuilt from its journal",
     "storage_filesystem": _PATHS,
     "study_name": "an experiment is rebuilt from its journal",
     "sync_config": "there is nothing to synchronise: " + _PATHS,
-    "synch": _SYNCHRONOUS,
     "topology": "there are no TPUs here",
-    "total_samples": _TABLE,
     "trials": "pass the directory of the experiment, or a ResultGrid",
     "utility_kwargs": _MODEL,
     "verbose": _MODEL,
-    "warn": "a second registration replaces the first",
 }
 """By the name of the argument."""
 

@@ -70,7 +70,7 @@ FLOORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("search",),
         ("space",),
         ("counting",),
-        ("trial", "unsupported", "local_paths"),
+        ("trial", "unsupported", "local_paths", "state_files"),
     ),
     "rl": (
         ("", "extend"),
@@ -105,6 +105,8 @@ PURE_TUNE = tuple(
     f"{PACKAGE}.tune.{name}" for name in ("study", "schedulers", "search", "space", "counting", "trial", "unsupported")
 )
 """What decides in an experiment: it knows neither the runtime nor a clock."""
+STATE_FILES = f"{PACKAGE}.tune.state_files"
+"""Files that a program asks for: no decision reads one."""
 NAMING = f"{PACKAGE}.core"
 """The package itself has nothing but `published`, by which each room names what it offers."""
 LIBRARIES = ("util", "batch", "tune", "train", "rl", "data", "whatif", "as_ray")
@@ -364,7 +366,7 @@ def test_experiments_are_pure() -> None:
         f"{module.where(one.line)}: {one.module}"
         for module in own
         for one in imports(module)
-        if below(one.module, PACKAGE) and one.module not in names | {NAMING}
+        if below(one.module, PACKAGE) and one.module not in names | {NAMING, STATE_FILES}
     ]
     wrong += [
         f"{module.where(node.lineno)}: {ast.unparse(node.func)}()"

@@ -8,6 +8,8 @@ An experiment has a directory with a journal, from which a later run continues.
 - `journal.py`: the journal of an experiment: every event of its study
 - `resuming.py`: replays the journal into a new study, and decides where trials continue
 - `kept_checkpoints.py`: which checkpoints stay: the best, and always the last
+- `policies.py`: files of the schedules that population based training finds
+- `states.py`: states of searchers and callbacks, in files beside the journal
 - `results.py`: `ResultGrid`, with a `Result` for each trial
 - `journal_view.py`: an experiment as its journal shows it, for the live page
 - `timeout.py`: `TimeoutStopper`: the stopper with a clock

@@ -27,7 +27,9 @@ from mpi_runtime.files.writing import is_full
 from mpi_runtime.show import log
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
+from mpi_runtime.tune.experiment.policies import PolicyFiles
 from mpi_runtime.tune.experiment.results import ERROR_FILE
+from mpi_runtime.tune.experiment.states import States
 from mpi_runtime.tune.experiment.trial_calls import Run, TrialFunctions
 from mpi_runtime.tune.study import events
 from mpi_runtime.tune.study.callback import Callback, notify
@@ -76,6 +78,7 @@ class Driver:
         self.study = study
         self._plan = plan
         self._log = log
+        self._policies = PolicyFiles(study, plan.directory)
         self._offset = time.monotonic() - started
         self._runs: dict[str, Run] = {}
         self._ending: dict[ObjectRef[object], Run] = {}
@@ -91,6 +94,8 @@ class Driver:
         self._functions = TrialFunctions(
             plan.prepared, plan.settings, is_passive=study.is_passive, reuse=plan.tune.reuse_actors is not False
         )
+        self.states: States | None = None
+        """What else it writes now and then."""
         self.where: dict[str, tuple[str, int, str]] = {}
         """The host and process of trials, and the address of the host."""
 
@@ -150,6 +155,8 @@ class Driver:
         if left <= 0:
             self._happened(events.Woken())
         self._log.turn()
+        if self.states is not None:
+            self.states.turn()
         for callback in self._plan.callbacks:
             callback.on_step_end(iteration=self._turns, trials=self.study.created)
 
@@ -217,9 +224,6 @@ class Driver:
         else:
             (path / ERROR_FILE).write_bytes(to_bytes(error))
         self._happened(event)
-        for callback in self._plan.callbacks:
-            if trial.status != Trial.ERROR:
-                callback.on_trial_recover(iteration=self._count, trials=self.study.created, trial=trial)
 
     def _happened(self, event: Event) -> None:
         now = self.now()
@@ -234,6 +238,7 @@ class Driver:
         named = {} if study.is_training else {one: study.trials[one].folder for one in configs}
         folders = {trial_id: folder for trial_id, folder in named.items() if folder != trial_id}
         log.add(now, event, {trial_id: trial.status for trial_id, trial in changed.items()}, configs, folders)
+        self._policies.follow(study.scheduler)
         self.remove(self._plan.kept.follow(event, study.trials, changed.values()))
         for order in orders:
             if isinstance(order, Start):
@@ -285,7 +290,7 @@ class Driver:
         request = plan.prepared.request(order.config)
         trial.placement_group_factory = request
         group = None
-        if len(request.bundles) > 1 and not isinstance(request, GangRequest):
+        if request.is_group and not isinstance(request, GangRequest):
             group = placement_group([dict(bundle) for bundle in request.bundles], request.strategy)
         with contextlib.suppress(FileExistsError):
             os.mkdir(trial.local_path)
@@ -310,6 +315,14 @@ class Driver:
 
     def _halt(self, trial_id: str, paused_at: Progress | None = None) -> None:
         if self._held.pop(trial_id, None) is not None:
+            return
+        for ending in self._ending.values():
+            if (
+                ending.trial_id == trial_id and trial_id not in self._runs
+            ):  # it pauses, and continues from another trial
+                ending.paused_at = None
+                return
+        if trial_id not in self._runs:
             return
         run = self._runs.pop(trial_id)
         run.paused_at = paused_at

@@ -11,7 +11,7 @@ import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
 from mpi_runtime.tune.experiment.tuner import Tuner
-from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, Names, RunConfig, TuneConfig
+from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, Names, ResumeConfig, RunConfig, TuneConfig
 from mpi_runtime.tune.study.stoppers import Stop
 from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, flat, number_of, sign_of
 from mpi_runtime.tune.trials.bundles import Resources
@@ -237,7 +237,8 @@ def run(
     max_failures: int = 0,
     fail_fast: bool | str = False,
     restore: str | None = None,
-    resume: bool | str = False,
+    resume: bool | str | None = False,
+    resume_config: ResumeConfig | None = None,
     reuse_actors: bool | None = None,
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[object] = (),
@@ -253,7 +254,8 @@ def run(
             its own.
         resources_per_trial: as in `with_resources`.
         resume: True or "AUTO": continue the experiment of this name. Without one a new experiment starts.
-            "AUTO+ERRORED": failed trials too, from their last checkpoints; "AUTO+RESTART_ERRORED": from scratch.
+            "AUTO+ERRORED": failed trials too; "AUTO+RESTART_ERRORED": these from scratch; with `_ONLY`: no others.
+        resume_config: the same for trials of each state.
         local_dir: an older name of `storage_path`.
         restore: must be None: trials start from `get_checkpoint()`.
 
@@ -266,9 +268,7 @@ def run(
         own = run_or_experiment
         return run(**{**arguments, "run_or_experiment": own.run, "name": own.name, **own.arguments})
     if restore is not None:
-        raise ValueError(
-            "run(restore=...) is not supported: pass the checkpoint in config, and open it in the function"
-        )
+        raise ValueError("run(restore=...) is not here: pass the checkpoint in config, and open it in the function")
     trainable = prepared(run_or_experiment)
     if resources_per_trial is not None:
         trainable = with_resources(trainable, resources_per_trial)
@@ -281,33 +281,47 @@ def run(
         trial_name_creator, trial_dirname_creator, seed,
     )  # fmt: skip
     tuner = Tuner(trainable, param_space=config, tune_config=tuning, run_config=settings)
-    grid = (_resumed(tuner, name, resume, trainable) if resume else tuner).fit()
+    grid = _resumed(tuner, name, trainable, resume_config or _how_to_resume(resume)).fit()
     if raise_on_failed_trial and grid.num_errors:
         raise TuneError(f"{grid.num_errors} of {len(grid)} trials have failed. The first: {grid.errors[0]}")
     return ExperimentAnalysis(grid, metric, mode)
 
 
-RESUME = {"AUTO": "", "AUTO+ERRORED": "resume_errored", "AUTO+RESTART_ERRORED": "restart_errored"}
-"""Words of `run(resume=...)`, and the argument of `Tuner.restore` that is True with each."""
+_KIND = ResumeConfig.ResumeType
+RESUME = {
+    "AUTO": ResumeConfig(),
+    "AUTO+ERRORED": ResumeConfig(errored=_KIND.RESUME),
+    "AUTO+RESTART_ERRORED": ResumeConfig(errored=_KIND.RESTART),
+    "AUTO+ERRORED_ONLY": ResumeConfig(unfinished=_KIND.SKIP, errored=_KIND.RESUME),
+    "AUTO+RESTART_ERRORED_ONLY": ResumeConfig(unfinished=_KIND.SKIP, errored=_KIND.RESTART),
+}
+"""Words of `run(resume=...)`."""
 OLD_RESUME = ("LOCAL", "REMOTE", "PROMPT", "ERRORED_ONLY")
 """Words that Ray has dropped: there they raise DeprecationWarning."""
 
 
-def _resumed(tuner: Tuner, name: str | None, resume: bool | str, trainable: object) -> Tuner:
-    """The experiment of this name; without one, the tuner as it is."""
+def _how_to_resume(resume: bool | str | None) -> ResumeConfig | None:
+    if not resume:
+        return None
     word = "AUTO" if resume is True else str(resume)
     if word not in RESUME:
-        kind = AbsentArgumentError if word in OLD_RESUME else ValueError
+        kind = AbsentArgumentError if word.partition("+")[0] in OLD_RESUME else ValueError
         raise kind(f"run(resume={resume!r}): resume must be True, False or one of {[*RESUME]}")
+    return RESUME[word]
+
+
+def _resumed(tuner: Tuner, name: str | None, trainable: object, how: ResumeConfig | None) -> Tuner:
+    """The experiment of this name; without one, the tuner as it is."""
+    if how is None:
+        return tuner
     if name is None:
-        raise ValueError(f"run(resume={resume!r}): which experiment? Pass name=")
+        raise ValueError("run(resume=...): which experiment? Pass name=")
     found = tuner._folder() / name
     if not Tuner.can_restore(found):
         return tuner
-    failed = RESUME[word]
-    return Tuner.restore(
-        found, trainable, resume_errored=failed == "resume_errored", restart_errored=failed == "restart_errored"
-    )
+    again = Tuner.restore(found, trainable)
+    again._how = how
+    return again
 
 
 @published("mpi_runtime.tune")
@@ -322,6 +336,8 @@ def run_experiments(
     callbacks: Sequence[object] = (),
     reuse_actors: bool | None = None,
     concurrent: bool = True,
+    resume: bool | str | None = False,
+    resume_config: ResumeConfig | None = None,
 ) -> list[Trial]:
     """Run experiments, one after another. The other arguments are as in `run`.
 
@@ -350,5 +366,7 @@ def run_experiments(
             raise_on_failed_trial=raise_on_failed_trial,
             callbacks=callbacks,
             reuse_actors=reuse_actors,
+            resume=resume,
+            resume_config=resume_config,
         ).trials
     return trials

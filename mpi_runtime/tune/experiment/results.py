@@ -218,6 +218,8 @@ class ResultGrid(Sequence[Result]):
         made = cls.__new__(cls)
         made._study, made._directory, made._kept = study, directory, kept
         made._history, made._made = History(directory), {}
+        for trial in study.created:
+            trial.told = made._history
         return made
 
     @property

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import NoneType
 
 import cloudpickle
+import numpy as np
 
 from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
-from mpi_runtime.tune.study.events import Ended, Event, Fail, Moved, Revived, Sized
+from mpi_runtime.tune.space.domains import Categorical, Domain
+from mpi_runtime.tune.study.events import Ended, Event, Fail, Moved, Revived, Sized, Skipped
+from mpi_runtime.tune.study.settings import ResumeConfig
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import ADDRESS, Trial
 from mpi_runtime.tune.trials.json_values import written
@@ -63,6 +68,8 @@ def _is_same(value: object, known: object) -> bool:
         return names and all(map(_is_same, value.values(), known.values()))
     if isinstance(value, list | tuple) and isinstance(known, list) and len(value) == len(known):
         return all(map(_is_same, value, known))
+    if _is_object(value) and isinstance(known, str):
+        return True  # a new space may have another one
     new, old = written(value), written(known)
     if isinstance(value, set | frozenset) and isinstance(old, list):
         return sorted(map(_without_ids, new)) == sorted(map(_without_ids, old))
@@ -74,9 +81,28 @@ def difference(old: Mapping[str, object], new: Mapping[str, object]) -> str:
     if old.keys() != new.keys():
         return f"it has {sorted(old)}, and this one {sorted(new)}"
     for name, value in old.items():
-        if cloudpickle.dumps(value) != cloudpickle.dumps(new[name]) and _without_ids(value) != _without_ids(new[name]):
+        was, now = _plain(value), _plain(new[name])
+        if cloudpickle.dumps(was) != cloudpickle.dumps(now) and _without_ids(was) != _without_ids(now):
             return f"{name} was {value!r}, and is {new[name]!r}"
     return ""
+
+
+def _plain(value: object) -> object:
+    """A part of a space with the name of its class in the place of each object."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Categorical):
+        return "choice", _plain(list(value.categories))
+    return type(value).__name__ if _is_object(value) else value
+
+
+def _is_object(value: object) -> bool:
+    """Whether a value is neither a number, a text or a time, nor a domain, a function or a container of values."""
+    plain = (str, bytes, int, float, complex, NoneType, datetime.date, datetime.timedelta, datetime.time)
+    others = (Mapping, list, tuple, set, frozenset, Domain, type, np.generic, np.ndarray)
+    return not isinstance(value, (*plain, *others)) and not callable(value)
 
 
 def _without_ids(value: object) -> str:
@@ -84,21 +110,23 @@ def _without_ids(value: object) -> str:
     return ADDRESS.sub("", re.sub(r"\b(ObjectRef\(|Actor\(\w+, )[0-9a-f]+", r"\1", repr(value)))
 
 
-def resumed(study: Study, kept: KeptCheckpoints, slots: int, revived: Collection[str], restart: bool) -> list[Event]:
+def resumed(study: Study, kept: KeptCheckpoints, slots: int, how: ResumeConfig) -> list[Event]:
     """Events for a study after its journal: no trial runs any more.
 
-    Trials that wait are moved first, so that none starts before that; then trials start. Those that have ended run
-    again if their status is one of `revived`, and with `restart` from scratch.
+    Trials that wait are moved first, so that none starts before that; then trials start.
     """
-    waiting: list[Event] = []
+    kind = ResumeConfig.ResumeType
+    by_status = {Trial.TERMINATED: how.finished, Trial.ERROR: how.errored}
+    waiting: list[Event] = [Skipped()] if how.unfinished is kind.SKIP else []
     starting: list[Event] = []
     for trial in study.trials.values():
-        if trial.is_finished() and trial.status not in revived:
+        what = by_status.get(trial.status, how.unfinished)
+        if what is kind.SKIP:
             continue
         saved, moved = trial.point, Moved(trial.trial_id, trial.point, trial.checkpoint_at)
         if trial.is_finished():
             starting.append(Revived(trial.trial_id))
-        if trial.is_finished() and restart:
+        if what is kind.RESTART:
             moved = Moved(trial.trial_id)
         elif saved is not None and not kept.is_there(saved):
             moved = kept.back(trial.trial_id)

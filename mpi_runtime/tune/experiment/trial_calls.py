@@ -65,7 +65,7 @@ class TrialFunctions:
 
     def of(self, request: PlacementGroupFactory, group: PlacementGroup | None) -> TrialFunction:
         """The function with reserved amounts. Trials with the same amounts share one: each is sent to the head once."""
-        bundle = request.bundles[0]
+        bundle = request.head
         gang = request.options if isinstance(request, GangRequest) else {}
         asked = None if group is not None else (*sorted(bundle.items()), repr(gang))
         if asked in self._made:

@@ -13,7 +13,7 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import mpi_runtime
 import mpi_runtime.tune.experiment.driver as study_driver
 import mpi_runtime.tune.experiment.resuming as resuming
 from mpi_runtime import slurm
-from mpi_runtime.config import IN_DIRECTORY, NO_FILES, NOT_DATED, NOT_STRICT, environment
+from mpi_runtime.config import IN_DIRECTORY, NO_FILES, NOT_DATED, NOT_STRICT, RESTORES, environment
 from mpi_runtime.core import published
 from mpi_runtime.errors import JournalError
 from mpi_runtime.extend import first_version
@@ -34,14 +34,15 @@ from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.by_name import with_objects
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
 from mpi_runtime.tune.experiment.results import ResultGrid
+from mpi_runtime.tune.experiment.states import States
 from mpi_runtime.tune.local_paths import folder, local_path
 from mpi_runtime.tune.show.loggers import LOGGERS
-from mpi_runtime.tune.show.progress import StopKeyWarning, shown_by
+from mpi_runtime.tune.show.progress import ProgressReporter, StopKeyWarning, shown_by
 from mpi_runtime.tune.study.callback import Callback, checked, notify
 from mpi_runtime.tune.study.events import Event
-from mpi_runtime.tune.study.settings import RunConfig, TuneConfig, names_of
+from mpi_runtime.tune.study.settings import ResumeConfig, RunConfig, TuneConfig, names_of
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Config, Trial, TuneError
+from mpi_runtime.tune.trial import Config, TuneError
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
@@ -118,9 +119,7 @@ class Tuner:
         self._prefix = ""
         """The beginning of the ids of its trials."""
         self._study(1)  # checks the settings before the first trial
-        self._revived: Collection[str] = ()
-        """The statuses of ended trials that run again."""
-        self._restarts = False
+        self._how = ResumeConfig()
         self._results: ResultGrid | None = None
         self._kept: KeptCheckpoints | None = None
         self._lines = 0
@@ -149,10 +148,11 @@ class Tuner:
             path: its directory, in a `storage_filesystem` as of `RunConfig`.
             trainable: the same function or class, perhaps with a fix; None: the earlier one.
             param_space: the same space. Needed if it has references to objects or actors: they ended with their job,
-                and the new ones replace them.
-            resume_unfinished: must be True: running trials continue from their last checkpoints.
+                and the new ones replace them. So do other objects that are no numbers, texts, lists or dictionaries.
+            resume_unfinished: whether running trials continue from their last checkpoints; else they end there, and
+                trials of a grid or of random values that have not begun do not run.
             resume_errored: whether failed trials continue from their last checkpoints.
-            restart_errored: whether failed trials start from scratch.
+            restart_errored: whether failed trials start from scratch, unless `resume_errored` is True.
 
         Raises:
             JournalError: the directory has no experiment.
@@ -163,8 +163,6 @@ class Tuner:
         if not (directory / FILE).is_file():
             raise JournalError(f"{directory} has no experiment to restore: there is no {FILE} in it")
         made = _made(directory)
-        if not resume_unfinished:
-            raise ValueError("resume_unfinished=False would drop trials. To start from scratch, make a new Tuner.")
         name, again = made.trainable.name, made.trainable if trainable is None else prepared(trainable)
         if again.target is None:
             raise ValueError(f"{name} was made by with_parameters, and its values ended with the job: pass it again")
@@ -178,8 +176,9 @@ class Tuner:
         space = made.space if param_space is None else param_space
         tuner = cls(again, param_space=space, tune_config=made.tune, run_config=made.run)
         tuner._directory, tuner._prefix = directory, made.prefix
-        tuner._revived = (Trial.ERROR,) if resume_errored or restart_errored else ()
-        tuner._restarts = restart_errored
+        kind = ResumeConfig.ResumeType
+        errored = kind.RESUME if resume_errored else kind.RESTART if restart_errored else kind.SKIP
+        tuner._how = ResumeConfig(unfinished=kind.RESUME if resume_unfinished else kind.SKIP, errored=errored)
         return tuner
 
     @staticmethod
@@ -250,6 +249,7 @@ class Tuner:
             callbacks.append(StopKeyWarning(run.stop))
         plan = self._plan(study, callbacks)
         driver = study_driver.Driver(study, plan, log, passed)
+        known = {"total_samples": study.most, "metric": study.metric, "mode": study.mode, "start_time": time.time()}
         for callback in callbacks:
             callback.setup(
                 stop=run.stop,
@@ -257,20 +257,24 @@ class Tuner:
                 total_num_samples=study.most,
                 path=os.fspath(self._home),
                 driver=driver,
+                **(known if isinstance(callback, ProgressReporter) else {}),
             )
         first: list[Event] = []
+        driver.states = states = States(study.searcher, self._callbacks, self._home)
         if self._lines:
+            states.restore()
             self._replay_for(callbacks)
             most = self._tune.max_concurrent_trials
             slots = min(slots, most) if most else slots
             driver.remove(self._superseded)
-            first = resuming.resumed(study, plan.kept, slots, self._revived, self._restarts)
+            first = resuming.resumed(study, plan.kept, slots, self._how)
         try:
             with _at_walltime(driver, run.on_walltime):
                 driver.run(first)
         finally:
             for callback in callbacks:
                 callback.on_experiment_end(trials=study.created)
+            states.end()
 
     def _loggers(self) -> list[Callback]:
         """The loggers of `RunConfig(files=...)`. Under Ray's name it has two, unless the program has its own."""
@@ -300,6 +304,7 @@ class Tuner:
             saves,
             in_directory,
             names_of(self._run.log_to_file),
+            int(environment().get(RESTORES, "0")),
         )
         return study_driver.Plan(self._prepared, config, settings, self._home, self._kept, callbacks, self._again())
 

@@ -76,6 +76,8 @@ class TrialScheduler(NamesOfRay):
     """Whether it pauses trials, or lets them continue from checkpoints of others."""
     is_passive = False
     """Whether it never decides about a report."""
+    is_strict = True
+    """Whether a report without the metric or `time_attr` is an error. It is not compared otherwise."""
     judges_last = True
     """Whether it receives a report at which something else ends the trial."""
     prefers_new = False

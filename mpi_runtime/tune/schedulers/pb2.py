@@ -43,6 +43,8 @@ class PB2(PopulationBasedTraining):
         quantile_fraction: float = 0.25,
         custom_explore_fn: Callable[[Config], Config] | None = None,
         log_config: bool = True,
+        require_attrs: bool = True,
+        synch: bool = False,
     ) -> None:
         """Compare trials as `PopulationBasedTraining` does, which has the other arguments.
 
@@ -63,7 +65,8 @@ class PB2(PopulationBasedTraining):
         super().__init__(
             time_attr, metric, mode, perturbation_interval, 0.0,
             {name: uniform(low, high) for name, (low, high) in self._bounds.items()},
-            quantile_fraction, 0.0, custom_explore_fn=custom_explore_fn,
+            quantile_fraction, 0.0, custom_explore_fn=custom_explore_fn, log_config=log_config,
+            require_attrs=require_attrs, synch=synch,
         )  # fmt: skip
 
     def begin(self, seed: int) -> None:

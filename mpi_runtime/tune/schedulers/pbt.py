@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.schedulers.base import YIELD, Exploit, TrialScheduler, Verdicts
+from mpi_runtime.tune import state_files
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, YIELD, Exploit, TrialScheduler, Verdicts
 from mpi_runtime.tune.space.domains import Domain, Function, Rng
 from mpi_runtime.tune.space.variants import rng_of
 from mpi_runtime.tune.trial import Config, ReportError, Trial
@@ -26,6 +27,19 @@ INITIAL, PERTURBATION = 2, 3
 """Streams of random numbers: for first values, and for perturbations."""
 
 
+class Exploited(NamedTuple):
+    """One trial continues from another one. A line in the files of Ray Tune has these values."""
+
+    trial: str
+    source: str
+    at: int
+    """The number of its reports."""
+    source_at: int
+    source_config: Config
+    config: Config
+    """Its new configuration."""
+
+
 @published("mpi_runtime.tune.schedulers")
 @advised
 class PopulationBasedTraining(TrialScheduler):
@@ -35,6 +49,7 @@ class PopulationBasedTraining(TrialScheduler):
     """
 
     needs_checkpoints = True
+    _is_synchronous = False  # of those that an earlier version has written
 
     def __init__(
         self,
@@ -49,6 +64,8 @@ class PopulationBasedTraining(TrialScheduler):
         perturbation_factors: tuple[float, float] = (1.2, 0.8),
         custom_explore_fn: Callable[[Config], Config] | None = None,
         log_config: bool = True,
+        require_attrs: bool = True,
+        synch: bool = False,
     ) -> None:
         """Compare trials by `metric` after each interval of `time_attr`.
 
@@ -65,7 +82,10 @@ class PopulationBasedTraining(TrialScheduler):
                 of a list the value before or after is taken.
             perturbation_factors: larger, smaller.
             custom_explore_fn: takes the new configuration and returns the one to use.
-            log_config: has no effect: the journal has every configuration.
+            log_config: whether the experiment has the schedules in files too: `pbt_global.txt`, and for each trial a
+                `pbt_policy_....txt` that `PopulationBasedTrainingReplay` reads.
+            require_attrs: whether a report without `metric` or `time_attr` is an error. It is not compared otherwise.
+            synch: whether trials wait for each other at the end of each interval: all are compared at once.
 
         Raises:
             ValueError: an argument has no meaning, or nothing can change.
@@ -84,6 +104,9 @@ class PopulationBasedTraining(TrialScheduler):
         self._resampling = resample_probability
         self._factors = perturbation_factors
         self._explore_fn = custom_explore_fn
+        self.logs_config = log_config
+        self.is_strict = require_attrs
+        self._is_synchronous = synch
         self.begin(0)
 
     def begin(self, seed: int) -> None:
@@ -94,6 +117,8 @@ class PopulationBasedTraining(TrialScheduler):
         self._count: dict[str, int] = {}
         self.policies: dict[str, list[tuple[int, Config]]] = {}
         """For each trial the configurations behind its last checkpoint, each with its first report."""
+        self.exploits: list[Exploited] = []
+        """All of them so far."""
 
     def on_trial_add(self, trial: Trial) -> None:
         """Give it a first value of each parameter that the space does not have."""
@@ -115,9 +140,22 @@ class PopulationBasedTraining(TrialScheduler):
             )
         self._compared_at[me] = time
         self._scores[me] = score
+        if self._is_synchronous:
+            return {me: PAUSE}  # until all are as far
         worst, best = self._quantiles()
-        if me not in worst:
-            return {me: YIELD}
+        return {me: self._exploit(trial, best) if me in worst else YIELD}
+
+    def on_idle(self) -> Verdicts:
+        """With `synch` all trials wait now: compare them."""
+        if not self._is_synchronous:
+            return {}
+        worst, best = self._quantiles()
+        waiting = [one for one in self._scores if self._trials[one].status == Trial.PAUSED]
+        return {one: self._exploit(self._trials[one], best) if one in worst else CONTINUE for one in waiting}
+
+    def _exploit(self, trial: Trial, best: list[str]) -> Exploit:
+        """Let a trial continue from one of the best."""
+        me, time = trial.trial_id, self._compared_at[trial.trial_id]
         self._count[me] += 1
         rng = rng_of(self._seed, trial.index, PERTURBATION, self._count[me])
         source = self._trials[best[int(rng.integers(len(best)))]]
@@ -128,7 +166,11 @@ class PopulationBasedTraining(TrialScheduler):
         at = source.checkpoint_at.iteration
         past = [one for one in self.policies[source.trial_id] if one[0] < at]
         self.policies[me] = [*(past or self.policies[source.trial_id][:1]), (at, copy.deepcopy(config))]
-        return {me: Exploit(source, config)}
+        steps = (trial.iteration, source.iteration)
+        self.exploits.append(
+            Exploited(me, source.trial_id, *steps, copy.deepcopy(source.config), copy.deepcopy(config))
+        )
+        return Exploit(source, config)
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
         """Remove it from the population: a copy of its end would end at once."""
@@ -182,19 +224,30 @@ class PopulationBasedTraining(TrialScheduler):
 class PopulationBasedTrainingReplay(TrialScheduler):
     """Changes the parameters of a trial by a schedule, `ResultGrid.policy(trial_id)` of an earlier experiment.
 
-    Each report at which they change needs a checkpoint. Ray Tune reads the schedule from a file instead.
+    Each report at which they change needs a checkpoint.
     """
 
     needs_metric = False
     needs_checkpoints = True
 
-    def __init__(self, policy: Sequence[tuple[int, Config]]) -> None:
-        """Follow a schedule: pairs of a number of reports and the configuration from then on, the first one at 0.
+    def __init__(
+        self,
+        policy: Sequence[tuple[int, Config]] | str | None = None,
+        policy_file: str | None = None,
+    ) -> None:
+        """Follow a schedule.
+
+        Args:
+            policy: pairs of a number of reports and the configuration from then on, the first one at 0; or a file.
+            policy_file: a `pbt_policy_....txt` that an experiment has written.
 
         Raises:
-            ValueError: it is empty, or does not begin at 0.
+            ValueError: it is empty or does not begin at 0, or there is no such file, or it has something else.
         """
         super().__init__("training_iteration", None, None)
+        file = policy_file if policy is None else policy
+        if state_files.is_path(file):
+            policy = _schedule_in(str(file))
         if not isinstance(policy, list | tuple) or not all(
             isinstance(one, list | tuple) and len(one) == 2 for one in policy
         ):
@@ -202,6 +255,8 @@ class PopulationBasedTrainingReplay(TrialScheduler):
         if not policy or policy[0][0] != 0:
             raise ValueError("the policy must begin with the configuration at 0 reports: take ResultGrid.policy(...)")
         self._policy = [(int(at), dict(config)) for at, config in policy]
+        self.config = self._policy[0][1]
+        """The first configuration."""
         self.begin(0)
 
     def begin(self, seed: int) -> None:
@@ -223,6 +278,22 @@ class PopulationBasedTrainingReplay(TrialScheduler):
             )
         self._next[trial.trial_id] = place + 1
         return {trial.trial_id: Exploit(trial, copy.deepcopy(self._policy[place][1]))}
+
+
+def _schedule_in(file: str) -> list[tuple[int, Config]]:
+    """The schedule in a file. It has each change of the trials from which this one comes, the last one last."""
+    found: list[tuple[int, Config]] = []
+    first: Config = {}
+    earlier = None
+    for line in reversed(state_files.lines_of(file)):
+        if not isinstance(line, list) or len(line) != 6:
+            raise ValueError(f"{file} does not have the schedule of a trial: it has the line {line!r:.100}")
+        trial, source, _, source_at, source_config, config = line
+        if earlier is not None and trial != earlier:
+            break  # of another trial, whose changes were overwritten
+        earlier, first = source, source_config
+        found.append((int(source_at), config))
+    return [(0, first), *reversed(found)]
 
 
 def _as_choices(mutations: Mapping[str, object]) -> Mutations:

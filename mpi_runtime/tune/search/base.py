@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mpi_runtime.core import published
+from mpi_runtime.tune import state_files
 from mpi_runtime.tune.space.samplers import generator_of
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
-from mpi_runtime.tune.trial import Config, Report, check_goal
+from mpi_runtime.tune.trial import Config, Report, Trial, check_goal
 from mpi_runtime.tune.unsupported import advised
 
 DRAWS = 0
@@ -23,18 +25,24 @@ class Searcher:
 
     FINISHED = "FINISHED"
     """Returned by `suggest` when there are no more configurations."""
+    STATE_FILE = "searcher-state-{}.pkl"
+    """The file of `save_to_dir`."""
 
     takes_grids = False
     """Whether it accepts spaces with grids."""
 
     def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
-        """Optimise `metric`; None: that of `TuneConfig`.
+        """Optimise `metric`; None: that of `TuneConfig`. A searcher that can may have lists of metrics and modes.
 
         Raises:
             TypeError: `metric` is not a name.
             ValueError: `mode` is neither "min" nor "max".
         """
-        check_goal(metric, mode)
+        several = isinstance(metric, list | tuple) and isinstance(mode, list | tuple)
+        if several and len(mode or ()) != len(metric or ()):
+            raise ValueError(f"metric has {len(metric or ())} names, so mode must be a list as long, not {mode!r}")
+        for one, direction in zip(metric or (), mode or (), strict=True) if several else [(metric, mode)]:
+            check_goal(one, direction)
         self._metric = metric  # searchers made for Ray read and set these names
         self._mode = mode
 
@@ -91,6 +99,62 @@ class Searcher:
     def trials(self, num_samples: int) -> int | None:
         """The number of trials for `num_samples`; None: unlimited."""
         return None if num_samples == -1 else num_samples
+
+    # For a later experiment that begins with what this searcher knows. A resume needs none of it.
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write its state to a file. Searchers of a program's own override it."""
+        raise NotImplementedError
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Take the state from a file that `save` has written."""
+        raise NotImplementedError
+
+    def get_state(self) -> Config:
+        """Its state, by name."""
+        raise NotImplementedError
+
+    def set_state(self, state: Config) -> None:
+        """Take a state of `get_state`."""
+        raise NotImplementedError
+
+    def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
+        """`save` to a file in this directory. Each experiment does so at its end, if the searcher can be saved."""
+        try:
+            state_files.save_as(checkpoint_dir, self.STATE_FILE.format(session_str), self.save)
+        except NotImplementedError:  # there is nothing to save
+            return
+
+    def restore_from_dir(self, checkpoint_dir: str) -> None:
+        """`restore` from the directory of an experiment.
+
+        Raises:
+            RuntimeError: it has no state of a searcher.
+        """
+        self.restore(state_files.newest(checkpoint_dir, self.STATE_FILE.format("*")))
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Hear the limit of a `ConcurrencyLimiter`. Returns whether the searcher sees to it itself."""
+        return False
+
+    def add_evaluated_point(
+        self,
+        parameters: Config,
+        value: float,
+        error: bool = False,
+        pruned: bool = False,
+        intermediate_values: Sequence[float] | None = None,
+    ) -> None:
+        """Learn the value of a configuration that was tried elsewhere. Few searchers can."""
+        raise NotImplementedError
+
+    def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
+        """Learn from trials of an earlier experiment: one, a list of them, or its analysis."""
+        found = getattr(trials_or_analysis, "trials", trials_or_analysis)
+        for trial in [found] if isinstance(found, Trial) else found:
+            if metric in trial.last_result:
+                is_failed = trial.status == Trial.ERROR
+                self.add_evaluated_point(trial.config, trial.last_result[metric], error=is_failed)
 
 
 def points_of(points: object) -> list[Config]:

@@ -17,7 +17,7 @@ from mpi_runtime.tune.search.learning import LearningSearcher
 from mpi_runtime.tune.space.domains import Rng
 from mpi_runtime.tune.space.unit_cube import UnitCube
 from mpi_runtime.tune.space.variants import rng_of
-from mpi_runtime.tune.trial import Config, Report, ReportError, count_in, number_of, required, text
+from mpi_runtime.tune.trial import Config, Report, ReportError, count_in, required, text
 from mpi_runtime.tune.unsupported import advised
 
 MODEL = 4
@@ -92,7 +92,8 @@ class TuneBOHB(LearningSearcher):
 
     def ask(self, trial_id: str, first: Mapping[str, object] | None) -> Config:
         """Values from the model, or at random."""
-        rng = rng_of(self._seed, number_of(trial_id), MODEL)
+        number = trial_id.rpartition("_")[2]
+        rng = rng_of(self._seed, int(number) if number.isdecimal() else len(self._points), MODEL)
         point = self._cube.random(rng)
         model = self._model()
         if model is not None and rng.random() >= self._random:

@@ -6,9 +6,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from mpi_runtime.tune import state_files
 from mpi_runtime.tune.search.base import Searcher, points_of
 from mpi_runtime.tune.space.flat import Known, domains, named, unflatten_dict
-from mpi_runtime.tune.trial import Config, Report, as_number, value_in
+from mpi_runtime.tune.trial import Config, Report, as_number, check_goal, value_in
 
 
 class LearningSearcher(Searcher):
@@ -16,6 +17,10 @@ class LearningSearcher(Searcher):
 
     takes_functions = False
     """Whether the space may be a function."""
+    takes_several = False
+    """Whether there may be several metrics."""
+    _is_restored = False
+    """Whether it has the state of another searcher."""
 
     def __init__(
         self,
@@ -25,6 +30,8 @@ class LearningSearcher(Searcher):
         points_to_evaluate: Sequence[Mapping[str, object]] | None = None,
         seed: int | None = None,
     ) -> None:
+        if not self.takes_several:
+            check_goal(metric, mode)
         super().__init__(metric, mode)
         if not isinstance(space, Mapping | None) and not (self.takes_functions and callable(space)):
             raise TypeError(f"space must be a dictionary of domains by name, not {space!r}")
@@ -37,6 +44,8 @@ class LearningSearcher(Searcher):
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: Config, **spec: int) -> bool:
         """Begin an experiment with this metric and space. It needs a metric, a mode, and something to search."""
+        if self._is_restored:
+            return True  # it continues with what it knows
         super().set_search_properties(metric, mode, config, **spec)
         if self.metric is None or self.mode is None:
             raise ValueError(
@@ -65,13 +74,24 @@ class LearningSearcher(Searcher):
 
     def loss_of(self, result: Mapping[str, object] | None) -> float | None:
         """The loss in a report; None: there is no number. The study refuses reports without the metric."""
-        try:
-            value = as_number(value_in(result or {}, str(self.metric)))
-        except Exception:  # code of its class
-            return None
-        if math.isnan(value):
-            return None
-        return value if self.mode == "min" else -value
+        return loss_in(result, str(self.metric), self.mode)
+
+    def get_state(self) -> Config:
+        """Its model and its settings, by name."""
+        return dict(vars(self))
+
+    def set_state(self, state: Config) -> None:
+        """Continue with the model of another searcher, also in the next experiment."""
+        vars(self).update(state)
+        self._is_restored = self._has_begun
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write its state to a file."""
+        state_files.write(checkpoint_path, self.get_state())
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Continue with the state in a file. Reading it may run code, as with `pickle`."""
+        self.set_state(state_files.read(checkpoint_path))
 
     def begin(self, seed: int) -> None:
         """Create an empty model of `self.domains`."""
@@ -84,3 +104,14 @@ class LearningSearcher(Searcher):
     def tell(self, trial_id: str, loss: float | None) -> None:
         """A trial has ended; None: without a number."""
         raise NotImplementedError
+
+
+def loss_in(result: Mapping[str, object] | None, metric: str, mode: str | None) -> float | None:
+    """A reported value, lower is better; None: there is no number."""
+    try:
+        value = as_number(value_in(result or {}, metric))
+    except Exception:  # code of its class
+        return None
+    if math.isnan(value):
+        return None
+    return value if mode == "min" else -value

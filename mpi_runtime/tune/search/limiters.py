@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from mpi_runtime.core import published
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
@@ -31,6 +32,19 @@ class _Around(Searcher):
     def trials(self, num_samples: int) -> int | None:
         return self.searcher.trials(num_samples)
 
+    def save(self, checkpoint_path: str) -> None:
+        self.searcher.save(checkpoint_path)
+
+    def restore(self, checkpoint_path: str) -> None:
+        self.searcher.restore(checkpoint_path)
+
+    def get_state(self) -> Config:
+        """Its own state, without that of the searcher."""
+        return {name: value for name, value in vars(self).items() if name != "searcher"}
+
+    def set_state(self, state: Config) -> None:
+        vars(self).update(state)
+
 
 @published("mpi_runtime.tune.search")
 class ConcurrencyLimiter(_Around):
@@ -51,33 +65,48 @@ class ConcurrencyLimiter(_Around):
             raise ValueError(f"max_concurrent={max_concurrent} would never start a trial: it must be at least 1")
         super().__init__(searcher)
         self.max_concurrent = max_concurrent
-        self._is_batch = batch
+        self.batch = batch
+        searcher.set_max_concurrency(max_concurrent)
         self.forget()
 
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Those of an earlier version have `batch` under another name."""
+        super().__setstate__({"batch" if name == "_is_batch" else name: value for name, value in state.items()})
+
     def forget(self) -> None:
-        self._live: set[str] = set()
-        self._ended: list[tuple[str, Config | None, bool]] = []
+        self.live_trials: set[str] = set()
+        """The trials that have a configuration; with `batch` until all of them have ended."""
+        self.cached_results: dict[str, tuple[Config | None, bool]] = {}
+        """With `batch`: the last reports of those that have ended, and whether they failed."""
+
+    def set_max_concurrency(self, max_concurrent: int) -> bool:
+        """Change the limit."""
+        self.max_concurrent = max_concurrent
+        self.searcher.set_max_concurrency(max_concurrent)
+        return True
 
     def suggest(self, trial_id: str) -> Config | str | None:
         """A configuration, or None at the limit."""
-        if len(self._live) + len(self._ended) >= self.max_concurrent:
+        if len(self.live_trials) >= self.max_concurrent:
             return None
         config = self.searcher.suggest(trial_id)
         if isinstance(config, dict):
-            self._live.add(trial_id)
+            self.live_trials.add(trial_id)
         return config
 
     def on_trial_result(self, trial_id: str, result: Report) -> None:
         self.searcher.on_trial_result(trial_id, result)
 
     def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
-        """Pass it on; with `batch` when all have ended."""
-        self._live.discard(trial_id)
-        self._ended.append((trial_id, result, error))
-        if self._is_batch and self._live:
+        """Pass it on; with `batch` when all have ended. Nothing happens for a trial that it does not know."""
+        if trial_id not in self.live_trials:
             return
-        ended, self._ended = self._ended, []
-        for trial, last, failed in ended:
+        self.cached_results[trial_id] = result, error
+        if self.batch and len(self.cached_results) < len(self.live_trials):
+            return
+        ended, self.cached_results = self.cached_results, {}
+        self.live_trials -= ended.keys()
+        for trial, (last, failed) in ended.items():
             self.searcher.on_trial_complete(trial, result=last, error=failed)
 
 
@@ -104,9 +133,13 @@ class Repeater(_Around):
         if isinstance(searcher, BasicVariantGenerator):
             raise ValueError("Repeater is for searchers that learn. For grids and random search set num_samples.")
         super().__init__(searcher)
-        self._repeat = repeat
+        self.repeat = repeat
         self._sets_index = set_index
         self.forget()
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Those of an earlier version have `repeat` under another name."""
+        super().__setstate__({"repeat" if name == "_repeat" else name: value for name, value in state.items()})
 
     def forget(self) -> None:
         self._leader: dict[str, str] = {}
@@ -127,7 +160,7 @@ class Repeater(_Around):
         number = len(members)
         members.append(trial_id)
         self._leader[trial_id] = leader
-        if len(members) == self._repeat:
+        if len(members) == self.repeat:
             self._open = None
         return {**config, TRIAL_INDEX: number} if self._sets_index else dict(config)
 
@@ -136,7 +169,7 @@ class Repeater(_Around):
         leader = self._leader.pop(trial_id)
         _, _, results = self._groups[leader]
         results.append(None if error else result)
-        if len(results) < self._repeat:
+        if len(results) < self.repeat:
             return
         del self._groups[leader]
         good = [one for one in results if one is not None]

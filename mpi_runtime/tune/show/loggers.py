@@ -46,6 +46,12 @@ class LoggerCallback(Callback):
     def log_trial_result(self, iteration: int, trial: Trial, result: Report) -> None:
         """A trial has reported."""
 
+    def log_trial_save(self, trial: Trial) -> None:
+        """A trial has a new checkpoint."""
+
+    def log_trial_restore(self, trial: Trial) -> None:
+        """Never called, as `on_trial_restore`."""
+
     def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
         """A trial has ended."""
 
@@ -65,6 +71,12 @@ class LoggerCallback(Callback):
     ) -> None:
         self._start(trial)  # by hand it may be the first event
         self.log_trial_result(iteration, trial, result)
+
+    def on_trial_save(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
+        self.log_trial_save(trial)
+
+    def on_trial_restore(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
+        self.log_trial_restore(trial)
 
     def on_trial_complete(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         self.log_trial_end(trial)

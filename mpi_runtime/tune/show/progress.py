@@ -21,7 +21,7 @@ from mpi_runtime.tune.show.remaining import remaining_of
 from mpi_runtime.tune.show.shown import EARLY, first_line, state_word, stopped_early
 from mpi_runtime.tune.study.callback import Callback
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Report, Trial, flat, has_value, sign_of, text
+from mpi_runtime.tune.trial import Report, Trial, check_goal, flat, has_value, sign_of, text
 from mpi_runtime.tune.unsupported import advised
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ LINE_S = 10.0
 ROWS = 20
 """The most rows of a table."""
 METRICS_MAX = 4
+LENGTH = 20
+"""The most characters of a value in a table."""
 STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, EARLY, Trial.ERROR)
 
 
@@ -48,16 +50,26 @@ class Running(Protocol):
 
 @published("mpi_runtime.tune")
 class ProgressReporter(Callback):
-    """Shows the state of an experiment now and then. Subclasses define `show`."""
+    """Shows the state of an experiment now and then. Subclasses define `report`, and perhaps `should_report`."""
 
     every_s = LINE_S
+    _shown_s = 0.0
 
     def __init__(
         self,
         *,
-        metric_columns: Sequence[str] | Mapping[str, str] = (),
-        parameter_columns: Sequence[str] | Mapping[str, str] = (),
+        metric_columns: Sequence[str] | Mapping[str, str] | None = None,
+        parameter_columns: Sequence[str] | Mapping[str, str] | None = None,
         max_report_frequency: float | None = None,
+        max_progress_rows: int = ROWS,
+        max_column_length: int = LENGTH,
+        infer_limit: int = METRICS_MAX,
+        metric: str | None = None,
+        mode: str | None = None,
+        total_samples: int | None = None,
+        max_error_rows: int | None = None,
+        print_intermediate_tables: bool | None = None,
+        sort_by_metric: bool | None = None,
     ) -> None:
         """Choose the columns.
 
@@ -66,12 +78,21 @@ class ProgressReporter(Callback):
                 numbers.
             parameter_columns: parameters, or their headings by name; by default the first three.
             max_report_frequency: the least number of seconds between two updates.
+            max_progress_rows: the most rows of the table.
+            max_column_length: the most characters of a value.
+            infer_limit: the most metrics where none are chosen.
+            metric: the reported value by which a trial is the best; None: that of the experiment.
+            mode: whether it is to be "min" or "max"; None: that of the experiment.
+            total_samples: has no effect, as the rest: the experiment knows its trials.
+            max_error_rows: the line shows the first failure.
+            print_intermediate_tables: a terminal has the table all the time, a file has lines.
+            sort_by_metric: the best trial comes first in any case.
         """
-        self._metrics, self._parameters = _headings(metric_columns), _headings(parameter_columns)
+        check_goal(metric, mode)
+        self._metrics, self._parameters = _headings(metric_columns or ()), _headings(parameter_columns or ())
         self._every_s = self.every_s if max_report_frequency is None else max_report_frequency
-        self._live: dict[str, Trial] = {}
-        """Trials that have started and not ended."""
-        self._shown_s = 0.0
+        self._rows, self._length, self._limit = max_progress_rows, max_column_length, infer_limit
+        self._goal = metric, mode
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
         """Show another reported value, under this heading. ValueError: it is shown already."""
@@ -81,7 +102,14 @@ class ProgressReporter(Callback):
         """Show another parameter, under this heading. ValueError: it is shown already."""
         _add(self._parameters, parameter, representation)
 
+    @property
+    def _live(self) -> dict[str, Trial]:
+        """Trials that have started and not ended. A subclass may have no `super().__init__()`."""
+        live: dict[str, Trial] = self.__dict__.setdefault("_started", {})
+        return live
+
     def setup(self, *args: object, path: str = "", **info: object) -> None:
+        """An experiment begins. `info` has `start_time`, `total_samples`, `metric` and `mode`."""
         driver = info.get("driver")
         if isinstance(driver, Running):
             self._driver = driver
@@ -97,16 +125,25 @@ class ProgressReporter(Callback):
     on_trial_error = on_trial_complete
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
-        now = time.monotonic()
-        if now - self._shown_s >= self._every_s:
-            self._shown_s = now
-            self.show(False)
+        if self.should_report(trials, done=False):
+            self._shown_s = time.monotonic()
+            self.report(trials, False)
 
     def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
-        self.show(True)
+        if self.should_report(trials, done=True):
+            self.report(trials, True)
+
+    def should_report(self, trials: Sequence[Trial], done: bool = False) -> bool:
+        """Whether to show the state now: when it was not shown for a while, and at the end."""
+        every_s: float = self.__dict__.get("_every_s", self.every_s)
+        return done or time.monotonic() - self._shown_s >= every_s
+
+    def report(self, trials: Sequence[Trial], done: bool, *sys_info: str) -> None:
+        """Show the state. `done`: the experiment has ended."""
+        self.show(done)
 
     def show(self, is_end: bool) -> None:
-        """Show the state. Subclasses override this."""
+        """Show the state, as `report` does."""
         raise NotImplementedError
 
     def summary(self) -> str:
@@ -119,7 +156,8 @@ class ProgressReporter(Callback):
         of = f"{known} of {study.most} trials" if has_more else plural(known, "trial")
         text = f"{of} after {seconds(self._driver.now())}: {words or 'none'}"
         if best is not None:
-            text += f"; best {study.metric} {_short(best.last_result.get(str(study.metric)))} in trial {best.trial_id}"
+            metric = self._goal[0] or str(study.metric)
+            text += f"; best {metric} {_short(best.last_result.get(metric))} in trial {best.trial_id}"
         failed = next((trial for trial in study.trials.values() if trial.status == Trial.ERROR), None)
         if failed is not None:
             text += f"; trial {failed.trial_id} failed: {first_line(failed.error)[:200]}"
@@ -135,7 +173,7 @@ class ProgressReporter(Callback):
 
     def _best(self) -> Trial | None:
         study = self._driver.study
-        metric, mode = study.metric, study.mode
+        metric, mode = self._goal[0] or study.metric, self._goal[1] or study.mode
         if metric is None or mode is None:
             return None
         known = {one: value for one in study.trials.values() if (value := _number(one, metric)) is not None}
@@ -145,12 +183,12 @@ class ProgressReporter(Callback):
         """The head and the rows: the best trial, those that run, the newest others."""
         study = self._driver.study
         trials = list(study.trials.values())
-        metrics = self._metrics or _headings([study.metric] if study.metric else _reported(trials))
+        metrics = self._metrics or _headings([study.metric] if study.metric else _reported(trials)[: self._limit])
         parameters = self._parameters or _headings(list(trials[0].config)[:3] if trials else [])
         best = self._best()
-        chosen = [trial for trial in self._live.values() if trial is not best][: ROWS - 1]
+        chosen = [trial for trial in self._live.values() if trial is not best][: self._rows - 1]
         rest = [trial for trial in reversed(trials) if trial.trial_id not in self._live and trial is not best]
-        chosen = [*([best] if best else []), *chosen, *rest[: max(0, ROWS - 1 - len(chosen))]]
+        chosen = [*([best] if best else []), *chosen, *rest[: max(0, self._rows - 1 - len(chosen))]]
         states = self._states()
         head = ["trial", "status", "runs on", "reports", "seconds", *parameters.values(), *metrics.values()]
         rows = []
@@ -163,8 +201,8 @@ class ProgressReporter(Callback):
                 where,
                 str(trial.iteration),
             ]
-            row += [f"{trial.time_total_s:.1f}", *(_short(trial.config.get(name)) for name in parameters)]
-            rows.append([*row, *(_short(trial.last_result.get(name)) for name in metrics)])
+            row += [f"{trial.time_total_s:.1f}", *(_short(trial.config.get(name), self._length) for name in parameters)]
+            rows.append([*row, *(_short(trial.last_result.get(name), self._length) for name in metrics)])
         return head, rows
 
 
@@ -186,7 +224,7 @@ def _reported(trials: Sequence[Trial]) -> list[str]:
         for name, value in trial.last_result.items()
         if name not in OF_EACH_REPORT and isinstance(value, (int, float)) and not isinstance(value, bool)
     )
-    return list(names)[:METRICS_MAX]
+    return list(names)
 
 
 @published("mpi_runtime.tune")
@@ -230,7 +268,8 @@ class JupyterNotebookReporter(ProgressReporter):
 
     every_s = PAUSE_S
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, overwrite: bool = True, **more: Any) -> None:
+        """Show a table. `overwrite` has no effect: it is always replaced."""
         super().__init__(**more)
         self._handle: Any = None
 
@@ -281,8 +320,8 @@ def _number(trial: Trial, metric: str) -> float | None:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def _short(value: object) -> str:
+def _short(value: object, length: int = LENGTH) -> str:
     try:
-        return f"{value:.5g}" if isinstance(value, float) else "" if value is None else in_utf8(str(value)[:20])
+        return f"{value:.5g}" if isinstance(value, float) else "" if value is None else in_utf8(str(value)[:length])
     except Exception:  # code of its class
-        return text(value)[:20]
+        return text(value)[:length]

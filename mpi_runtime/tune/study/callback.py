@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.study.events import Event, Reported
+from mpi_runtime.tune.study.events import Crashed, Event, Failed, Reported
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.trial import Report, Trial
 
@@ -57,6 +57,19 @@ class Callback:
     ) -> None:
         """A trial has reported a checkpoint."""
 
+    def on_trial_save(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
+        """A trial has a new checkpoint."""
+
+    def on_trial_restore(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
+        """Never called: in Ray a trial that runs already goes back to a checkpoint. Here `on_trial_start` follows."""
+
+    def get_state(self) -> dict[str, Any] | None:
+        """What a later run of this experiment has to know, by name; None: nothing."""
+        return None
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """An experiment continues, and an earlier run of it had this state."""
+
     def on_experiment_end(self, trials: Sequence[Trial], **info: object) -> None:
         """The experiment has ended."""
 
@@ -72,12 +85,16 @@ def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event
     """Call the callbacks for an event and the trials that it has changed."""
     trials = study.created
     changed = list(changed)
+    failed = study.trials[event.trial_id] if isinstance(event, Failed | Crashed) else None
     for callback in callbacks:  # arguments by name: a method may take some of them and `**info`
+        if failed is not None and failed.status != Trial.ERROR:
+            callback.on_trial_recover(iteration=count, trials=trials, trial=failed)
         if isinstance(event, Reported):
             trial = study.trials[event.trial_id]
             callback.on_trial_result(iteration=count, trials=trials, trial=trial, result=trial.last_result)
             if event.checkpoint is not None:
                 callback.on_checkpoint(iteration=count, trials=trials, trial=trial, checkpoint=event.checkpoint)
+                callback.on_trial_save(iteration=count, trials=trials, trial=trial)
         for trial in changed:
             if trial.status == Trial.RUNNING:
                 callback.on_trial_start(iteration=count, trials=trials, trial=trial)

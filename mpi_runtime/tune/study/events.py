@@ -70,6 +70,10 @@ class Revived(Struct, frozen=True, tag=True):
     trial_id: str
 
 
+class Skipped(Struct, frozen=True, tag=True):
+    """No trial that has not ended runs again. Of a grid or of random values, those still to come do not run either."""
+
+
 class Sized(Struct, frozen=True, tag=True):
     """The number of trials that may run at a time from now on."""
 
@@ -109,5 +113,5 @@ class Halt(Struct, frozen=True):
     """How far it is, if it continues later from the checkpoint that it makes at this end."""
 
 
-Event = Reported | Judged | Ended | Failed | Crashed | Moved | Revived | Sized | Woken
+Event = Reported | Judged | Ended | Failed | Crashed | Moved | Revived | Skipped | Sized | Woken
 Order = Start | Continue | Fail | Halt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ Names = bool | str | Sequence[str] | None
 
 @published("mpi_runtime.tune")
 @advised
-@dataclass(frozen=True)
+@dataclass
 class TuneConfig:
     """The metric, the searcher, the scheduler, and how many trials there are."""
 
@@ -59,7 +60,7 @@ class TuneConfig:
 
 @published("mpi_runtime.tune")
 @advised
-@dataclass(frozen=True)
+@dataclass
 class FailureConfig:
     """What happens to trials that fail."""
 
@@ -83,6 +84,29 @@ class FailureConfig:
 
 @published("mpi_runtime.tune")
 @dataclass(frozen=True)
+class ResumeConfig:
+    """What happens to the trials of an experiment that is resumed, by their state."""
+
+    class ResumeType(enum.Enum):
+        """What may happen to a trial."""
+
+        RESUME = "resume"
+        """It continues from its last checkpoint."""
+        RESTART = "restart"
+        """It starts from scratch."""
+        SKIP = "skip"
+        """It does not run: it ends, if it has not ended or failed."""
+
+    finished: ResumeType = ResumeType.SKIP
+    """Trials that have ended without an error."""
+    unfinished: ResumeType = ResumeType.RESUME
+    """Trials that ran or waited, also those of a grid or of random values that were still to come."""
+    errored: ResumeType = ResumeType.SKIP
+    """Trials that have failed for good."""
+
+
+@published("mpi_runtime.tune")
+@dataclass
 class CheckpointConfig:
     """Which checkpoints are kept."""
 
@@ -103,6 +127,8 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         if self.checkpoint_score_order not in ("min", "max"):
             raise ValueError(f'checkpoint_score_order={self.checkpoint_score_order!r}: it must be "min" or "max"')
+        if self.checkpoint_frequency < 0:
+            raise ValueError(f"checkpoint_frequency={self.checkpoint_frequency}: at least 1 step, or 0 for none")
         if self.num_to_keep is not None and self.num_to_keep < 1:
             raise ValueError(f"num_to_keep={self.num_to_keep}: at least 1, or None for all")
 
@@ -118,7 +144,7 @@ class CheckpointConfig:
 
 @published("mpi_runtime.tune")
 @advised
-@dataclass(frozen=True)
+@dataclass
 class RunConfig:
     """How an experiment runs."""
 

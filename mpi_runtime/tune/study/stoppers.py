@@ -49,6 +49,11 @@ class FunctionStopper(Stopper):
     def __call__(self, trial_id: str, result: Report) -> bool:
         return bool(self._function(trial_id, result))
 
+    @classmethod
+    def is_valid_function(cls, fn: object) -> bool:
+        """Whether this is a function, and no stopper."""
+        return callable(fn) and not isinstance(fn, Stopper)
+
 
 @published("mpi_runtime.tune")
 class MaximumIterationStopper(Stopper):

@@ -80,6 +80,8 @@ from mpi_runtime.tune.trial import (
 
 NAME_MAX = 200
 """The most bytes of a name of a directory that the program gives. File systems have 255."""
+RESERVED = re.compile(r".*\.(journal|pickle|pkl|txt|html)|owner-\d+", re.DOTALL)
+"""Names of files that an experiment has itself."""
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
 
@@ -175,6 +177,8 @@ class Study:
         self.mode = _agreed("mode", tune.mode, self.scheduler)
         if self.metric is None and self.mode is None:
             self.metric, self.mode = getattr(self.searcher, "metric", None), getattr(self.searcher, "mode", None)
+            if isinstance(self.metric, list | tuple):  # the searcher compares by several, and nothing else compares
+                self.metric = self.mode = None
         check_goal(self.metric, self.mode)
         self._is_named = self.metric is not None
         if self.metric is None and self.mode is not None:
@@ -233,6 +237,8 @@ class Study:
                 self._moved(self.trials[event.trial_id], event)
             case events.Revived():
                 self._revived(self.trials[event.trial_id])
+            case events.Skipped():
+                self._skip()
             case events.Sized():
                 self.slots = event.slots
             case events.Woken():
@@ -259,6 +265,16 @@ class Study:
         self.scheduler.on_trial_add(trial)
         self._again.append(trial)
 
+    def _skip(self) -> None:
+        """End all trials that have not ended."""
+        while self.searcher.takes_grids and self.most is not None and self._new() is not None:
+            pass
+        self._again.clear()
+        self._yielded.clear()
+        for trial in self.created:
+            if not trial.is_finished():
+                self._finish(trial, Trial.TERMINATED)
+
     def _move(self, trial: Trial, status: str) -> None:
         trial.moved(status)
         self.changed[trial.trial_id] = trial
@@ -274,6 +290,8 @@ class Study:
         try:
             _check_counts(trial, event.metrics)
             verdicts = self._judged(trial, result)
+            if verdicts[trial.trial_id] == PAUSE:
+                _check_progress(trial, self.scheduler)
         except ReportError as error:
             self.unjudged[trial.trial_id] = str(error)
             return str(error)
@@ -284,7 +302,7 @@ class Study:
 
     def _judged(self, trial: Trial, result: Report) -> Verdicts:
         """The decisions that follow from a report, about its trial and others. ReportError: it cannot be judged."""
-        is_compared = self._is_strict or self.metric is None or has_value(result, self.metric)
+        is_compared = self._can_compare(result)
         time, score = self._compared(trial, result) if is_compared else (float(trial.iteration), -math.inf)
         if self.mode is not None and self.metric in result and (score > trial.best_score or not trial.best_result):
             trial.best_score, trial.best_result = score, result
@@ -296,6 +314,12 @@ class Study:
         if verdicts.setdefault(trial.trial_id, CONTINUE) != STOP and trial.trial_id not in self._searched:
             self.searcher.on_trial_result(trial_id=trial.trial_id, result=flat(result))
         return verdicts
+
+    def _can_compare(self, result: Report) -> bool:
+        """Whether to compare a report. One without the metric is an error then, unless that does not matter."""
+        if self.metric is None or has_value(result, self.metric):
+            return self.scheduler.is_strict or has_value(result, self.scheduler.time_attr)
+        return self._is_strict and self.scheduler.is_strict
 
     def _is_stopped(self, trial: Trial, result: Report) -> bool:
         try:
@@ -315,9 +339,10 @@ class Study:
         if self.metric is not None and (self._is_named or self.metric in result or self.scheduler.needs_metric):
             value = _number("metric", self.metric, trial, result)
             score = -math.inf if math.isnan(value) else self._sign * value
-        wanted = getattr(self.searcher, "metric", None)
-        if wanted is not None and wanted != self.metric:
-            required(result, wanted, f"metric {wanted!r} of {type(self.searcher).__name__}", _where(trial))
+        own = getattr(self.searcher, "metric", None)
+        for wanted in own if isinstance(own, list | tuple) else [own]:
+            if wanted is not None and wanted != self.metric:
+                required(result, wanted, f"metric {wanted!r} of {type(self.searcher).__name__}", _where(trial))
         if not self.scheduler.needs_metric:
             return float(trial.iteration), score
         name = self.scheduler.time_attr
@@ -344,11 +369,7 @@ class Study:
                 self._yielded.append(trial)
                 return
         if isinstance(verdict, Exploit):
-            source = verdict.source
-            trial.config = self.configs[trial.trial_id] = verdict.config
-            trial.point, trial.checkpoint_at = source.point, source.checkpoint_at
-            self._orders.append(Halt(trial.trial_id))
-            self._run_again(trial)
+            self._exploit(trial, verdict)
         elif verdict == PAUSE:
             self._pause(trial)
         else:
@@ -362,8 +383,17 @@ class Study:
                 continue  # it ended at the report that led to this decision
             if verdict == STOP:
                 self._finish(trial, Trial.TERMINATED)
+            elif isinstance(verdict, Exploit):
+                self._exploit(trial, verdict)
             else:
                 self._run_again(trial)
+
+    def _exploit(self, trial: Trial, verdict: Exploit) -> None:
+        """Let a trial continue from another one. `Halt`: what it may still save at its end is not its own any more."""
+        trial.config = self.configs[trial.trial_id] = verdict.config
+        trial.point, trial.checkpoint_at = verdict.source.point, verdict.source.checkpoint_at
+        self._orders.append(Halt(trial.trial_id))
+        self._run_again(trial)
 
     def _pause(self, trial: Trial) -> None:
         has_saved = trial.checkpoint_at.iteration == trial.iteration
@@ -519,7 +549,8 @@ class Study:
         if "/" in name or name.strip(".") == "":
             raise ValueError(f"trial_dirname_creator returned {name!r} for trial {trial.trial_id}: it must be a name")
         name = re.sub(r'[()<>:"\\|?*\0]', "_", name).encode()[:NAME_MAX].decode(errors="ignore")
-        found = name if name not in self._folders else f"{name}_{trial.trial_id}"
+        is_taken = name in self._folders or RESERVED.fullmatch(name)
+        found = f"{name}_{trial.trial_id}" if is_taken else name
         self._folders.add(found)
         return found
 
@@ -572,6 +603,18 @@ def _check_counts(trial: Trial, metrics: Mapping[str, object]) -> None:
     for name in ("training_iteration", "timesteps_this_iter"):
         if metrics.get(name) is not None and count_in(metrics, name) is None:
             raise _no_number("count", name, trial, metrics[name], is_number(metrics[name]))
+
+
+def _check_progress(trial: Trial, scheduler: TrialScheduler) -> None:
+    """Refuse to pause a trial again where it has paused, if it had to start from scratch: that would never end."""
+    if trial.point is None and trial.iteration <= trial.lost_at:
+        own = type(getattr(scheduler, "own", scheduler)).__name__
+        raise ReportError(
+            f"{own} pauses trial {trial.trial_id} at report {trial.iteration} again, and it has no checkpoint, so it "
+            "would start from scratch for ever. A class needs save_checkpoint and load_checkpoint, a function "
+            "report(metrics, checkpoint=...)."
+        )
+    trial.lost_at = trial.iteration if trial.point is None else 0
 
 
 def _no_number(role: str, name: str, trial: Trial, value: object, is_large: bool) -> ReportError:

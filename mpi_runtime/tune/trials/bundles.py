@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mpi_runtime.core import published
 from mpi_runtime.errors import InfeasibleResourceError
@@ -23,10 +23,21 @@ class PlacementGroupFactory:
     """Amounts by name ("CPU", "GPU", "memory", custom resources), for each bundle."""
     strategy: str = "PACK"
     """One of "PACK", "SPREAD", "STRICT_PACK" and "STRICT_SPREAD"."""
+    head_bundle_is_empty: bool = field(default=False, init=False)
+    """Whether the first bundle was empty: it is left out, and the trial itself needs nothing."""
 
     def __post_init__(self) -> None:
         if not self.bundles or not all(isinstance(bundle, Mapping) for bundle in self.bundles):
             raise ValueError("PlacementGroupFactory needs at least one bundle, such as [{'CPU': 1}, {'CPU': 2}]")
+        if type(self) is not PlacementGroupFactory:
+            return
+        try:
+            found = [{name: float(value) for name, value in one.items() if value} for one in self.bundles]
+        except (TypeError, ValueError):
+            raise ValueError(f"PlacementGroupFactory({self.bundles!r}): amounts must be numbers") from None
+        is_empty = len(found) > 1 and not found[0]
+        object.__setattr__(self, "head_bundle_is_empty", is_empty)
+        object.__setattr__(self, "bundles", found[is_empty:])
 
     def __hash__(self) -> int:
         return hash((self.strategy, *(frozenset(bundle.items()) for bundle in self.bundles)))
@@ -34,7 +45,17 @@ class PlacementGroupFactory:
     @property
     def head_cpus(self) -> float:
         """The CPUs of the trial itself."""
-        return float(self.bundles[0].get("CPU", 0))
+        return float(self.head.get("CPU", 0))
+
+    @property
+    def head(self) -> Mapping[str, float]:
+        """The amounts of the trial itself."""
+        return {} if self.head_bundle_is_empty else self.bundles[0]
+
+    @property
+    def is_group(self) -> bool:
+        """Whether its bundles are reserved together."""
+        return len(self.bundles) > 1 or self.head_bundle_is_empty
 
     @property
     def required_resources(self) -> dict[str, float]:

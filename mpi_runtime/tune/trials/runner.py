@@ -40,6 +40,8 @@ class RunSettings:
     """Whether the working directory of a trial is that of its files."""
     output: tuple[str, str] | None = None
     """The names of files that get a copy of what it prints, and of its errors."""
+    restores: int = 0
+    """How often a class that cannot load its checkpoint tries again."""
 
 
 _idle: dict[str, Trainable] = {}
@@ -112,7 +114,7 @@ def _run_class(cls: type[Trainable], settings: RunSettings, run: TrialRun, param
     try:
         if start.checkpoint is not None:
             trainable.iteration = start.iteration
-            trainable.restore(start.checkpoint.opened(start.experiment))
+            _restore(trainable, start.checkpoint.opened(start.experiment), settings.restores)
         else:
             trainable.iteration = 0
         _steps(trainable, settings, run)
@@ -126,6 +128,18 @@ def _run_class(cls: type[Trainable], settings: RunSettings, run: TrialRun, param
             _idle[start.experiment] = trainable
         else:
             trainable.cleanup()
+
+
+def _restore(trainable: Trainable, checkpoint: Checkpoint, more: int) -> None:
+    while True:
+        try:
+            trainable.restore(checkpoint)
+        except Exception:  # noqa: PERF203 - code of its class
+            if more <= 0:
+                raise
+            more -= 1
+        else:
+            return
 
 
 def _steps(trainable: Trainable, settings: RunSettings, run: TrialRun) -> None:

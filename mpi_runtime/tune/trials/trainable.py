@@ -187,8 +187,8 @@ _registered: dict[str, Prepared] = {}
 
 @published("mpi_runtime.tune")
 @advised
-def register_trainable(name: str, trainable: object) -> None:
-    """Register a function or a class under a name for `run` and `Tuner`.
+def register_trainable(name: str, trainable: object, warn: bool = True) -> None:
+    """Register a function or a class under a name for `run` and `Tuner`. `warn` has no effect: it replaces silently.
 
     Raises:
         TypeError: it is neither, or the name is not a string.

@@ -20,7 +20,7 @@ from mpi_runtime.files.segments import Noted
 from mpi_runtime.tune.experiment import driver as study_driver
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.journal_view import Watched
-from mpi_runtime.tune.schedulers import ASHAScheduler
+from mpi_runtime.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 from mpi_runtime.tune.study.events import Reported
 from tests.helpers import run_program, start_program, wait_until
 
@@ -182,6 +182,90 @@ def test_failed_trials_go_on_from_their_checkpoints_if_asked(tmp_path: Path) -> 
         ("TERMINATED", 3), ("TERMINATED", 0), ("TERMINATED", 3)
     ]  # fmt: skip
     assert [len(one.history) for one in again] == [6, 6, 6], "each report was made once, and by one process"
+
+
+class Counts(tune.Callback):
+    """Has a state, and breaks off when a trial has ended."""
+
+    def __init__(self, breaks_off: bool = False) -> None:
+        self.breaks_off, self.count = breaks_off, 0
+
+    def on_trial_complete(self, *given: Any, **info: Any) -> None:
+        self.count += 1
+        if self.breaks_off:
+            raise InterruptedError("on purpose")
+
+    def get_state(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.breaks_off, self.count = False, state["count"]
+
+
+def reports(config: dict[str, Any]) -> None:
+    tune.report({"n": config["n"]})
+
+
+@pytest.mark.usefixtures("job")
+def test_trials_that_had_not_ended_may_be_left_out(tmp_path: Path) -> None:
+    """Also those that had not begun, and again after another resume. Callbacks have the states of the earlier run."""
+    run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0, callbacks=[Counts(breaks_off=True)])
+    config = tune.TuneConfig(max_concurrent_trials=1)
+    with pytest.raises(InterruptedError):
+        tune.Tuner(reports, param_space={"n": tune.grid_search([0, 1, 2])}, tune_config=config, run_config=run).fit()
+    again = tune.Tuner.restore(tmp_path / "e", reports, resume_unfinished=False)
+    results = again.fit()
+    assert [(one.status, one.metrics.get("n")) for one in results] == [
+        ("TERMINATED", 0), ("TERMINATED", None), ("TERMINATED", None)
+    ]  # fmt: skip
+    assert [one.count for one in again._callbacks if isinstance(one, Counts)] == [3]
+    assert [one.metrics.get("n") for one in tune.Tuner.restore(tmp_path / "e", reports).fit()] == [0, None, None]
+
+
+class Breaks(tune.Callback):
+    """Breaks off after some reports, once."""
+
+    def __init__(self, left: int, marker: Path) -> None:
+        self.left, self.marker = left, marker
+
+    def on_trial_result(self, *given: Any, **info: Any) -> None:
+        self.left -= 1
+        if self.left == 0 and not self.marker.exists():
+            self.marker.touch()
+            raise InterruptedError("on purpose")
+
+
+def learns(config: dict[str, Any]) -> None:
+    checkpoint = tune.get_checkpoint()
+    for step in range(checkpoint.to_dict()["step"] if checkpoint else 0, 6):
+        tune.report({"score": step + config["a"]}, checkpoint=tune.Checkpoint.from_dict({"step": step + 1}))
+
+
+@pytest.mark.usefixtures("job")
+def test_a_population_that_waits_goes_on_as_it_was(tmp_path: Path) -> None:
+    """Wherever it was interrupted, and its schedules are in the files once."""
+
+    def tuner(name: str, left: int = 0) -> tune.Tuner:
+        scheduler = PopulationBasedTraining(
+            "training_iteration", "score", "max", 2, hyperparam_mutations={"c": [1, 2]}, synch=True
+        )
+        run = tune.RunConfig(
+            name=name, storage_path=tmp_path, verbose=0, callbacks=[Breaks(left, tmp_path / f"{name}-broke")]
+        )
+        space = {"a": tune.grid_search([10, 20, 40]), "c": 1}
+        return tune.Tuner(learns, param_space=space, tune_config=tune.TuneConfig(scheduler=scheduler), run_config=run)
+
+    def files(name: str) -> list[list[Any]]:
+        return [json.loads(line) for line in (tmp_path / name / "pbt_global.txt").read_text().splitlines()]
+
+    whole = tuner("whole").fit()
+    assert [one.config["a"] for one in whole] == [40, 40, 40]
+    for place in (1, 5, 8, 11):
+        with pytest.raises(InterruptedError):
+            tuner(str(place), place).fit()
+        results = tune.Tuner.restore(tmp_path / str(place), learns).fit()
+        assert [(one.status, one.config["a"]) for one in results] == [("TERMINATED", 40)] * 3
+        assert [one[:4] for one in files(str(place))] == [one[:4] for one in files("whole")]
 
 
 REFERENCES = """

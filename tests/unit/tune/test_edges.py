@@ -25,7 +25,7 @@ from mpi_runtime.tune.schedulers import (
 )
 from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher, TuneBOHB
 from mpi_runtime.tune.study.events import Ended, Event, Failed, Order, Reported, Revived, Sized, Start
-from mpi_runtime.tune.study.settings import CheckpointConfig
+from mpi_runtime.tune.study.settings import CheckpointConfig, ResumeConfig
 from mpi_runtime.tune.study.stoppers import ExperimentPlateauStopper, MaximumIterationStopper, TrialPlateauStopper
 from mpi_runtime.tune.study.study import Study
 from mpi_runtime.tune.study.virtual_time import _Simulation
@@ -240,7 +240,7 @@ def test_a_search_that_is_cut_at_any_line_ends_the_same(scheduler: Any, tmp_path
         now = replayed(study, lines[:cut])
         simulation = _Simulation(study, steps)
         orders: list[Order] = []
-        for event in resumed(study, KeptCheckpoints(CheckpointConfig(), tmp_path), 1, (), False):
+        for event in resumed(study, KeptCheckpoints(CheckpointConfig(), tmp_path), 1, ResumeConfig()):
             orders += study.handle(event, now)
         simulation.to_the_end(orders, now)
         assert outcome_of(study) == outcome_of(whole._study), cut
@@ -262,12 +262,13 @@ def test_a_resumed_search_starts_no_trial_twice(scheduler: Any, restart: bool, t
     Journaled(made(scheduler, BasicVariantGenerator, 3), steps_of(fails), log).run()
     log.close()
     lines = list(journal.read(tmp_path))
+    again = ResumeConfig(errored=ResumeConfig.ResumeType.RESTART if restart else ResumeConfig.ResumeType.RESUME)
     for cut in range(1, len(lines)):
         for slots in (1, 3, 5):
             study = made(scheduler, BasicVariantGenerator, 3)
             now = replayed(study, lines[:cut])
             started = []
-            for event in resumed(study, KeptCheckpoints(CheckpointConfig(), tmp_path), slots, (Trial.ERROR,), restart):
+            for event in resumed(study, KeptCheckpoints(CheckpointConfig(), tmp_path), slots, again):
                 started += [one.trial_id for one in study.handle(event, now) if isinstance(one, Start)]
             running = [one.trial_id for one in study.trials.values() if one.status == Trial.RUNNING]
             assert sorted(started) == sorted(running), (cut, slots)

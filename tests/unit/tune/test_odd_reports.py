@@ -21,7 +21,7 @@ from mpi_runtime.tune.search import TuneBOHB
 from mpi_runtime.tune.show.loggers import CSVLoggerCallback, JsonLoggerCallback
 from mpi_runtime.tune.show.progress import _short
 from mpi_runtime.tune.study.events import Failed
-from mpi_runtime.tune.study.settings import CheckpointConfig
+from mpi_runtime.tune.study.settings import CheckpointConfig, ResumeConfig
 from mpi_runtime.tune.study.stoppers import ExperimentPlateauStopper, Stopper, TrialPlateauStopper
 from mpi_runtime.tune.study.virtual_time import _Simulation
 from mpi_runtime.tune.trial import Trial, text
@@ -211,7 +211,7 @@ def test_a_search_with_odd_reports_ends_after_a_cut_at_any_line(scheduler: Any, 
     for cut in range(1, len(lines) + 1):
         study = made(scheduler, TuneBOHB, 2)
         now = replayed(study, lines[:cut])
-        first = resumed(study, KeptCheckpoints(CheckpointConfig(), tmp_path), 2, (), False)
+        first = resumed(study, KeptCheckpoints(CheckpointConfig(), tmp_path), 2, ResumeConfig())
         orders = [order for event in first for order in study.handle(event, now)]
         _Simulation(study, reports).to_the_end(orders, now)
         assert {trial.status for trial in study.trials.values()} <= {Trial.TERMINATED, Trial.ERROR}, cut

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from mpi_runtime.tune.schedulers import (
     HyperBandScheduler,
     MedianStoppingRule,
     PopulationBasedTraining,
+    PopulationBasedTrainingReplay,
     TrialScheduler,
 )
 from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, rungs
@@ -411,3 +414,74 @@ def test_a_trial_that_pauses_without_a_checkpoint_starts_from_scratch() -> None:
     population = PopulationBasedTraining("score", perturbation_interval=0.1, hyperparam_mutations={"x": [1]})
     (trial,) = tune.simulate(steps, tune_config=tune.TuneConfig("score", "max", scheduler=population)).trials
     assert (trial.status, "no checkpoint" in str(trial.error)) == ("ERROR", True)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+@pytest.mark.parametrize("values", [[10, 20, 40, 30], [40, 30, 20, 10]])
+def test_a_population_that_waits_is_compared_at_once(slots: int, values: list[int]) -> None:
+    """Whatever the order and the room, the worst is replaced by the best in each interval."""
+    scheduler = PopulationBasedTraining(
+        "training_iteration", perturbation_interval=1, hyperparam_mutations={"c": lambda: 1}, synch=True
+    )
+    found = tune.simulate(
+        epochs(4),
+        param_space={"x": tune.grid_search(values), "c": 1},
+        tune_config=tune.TuneConfig("score", "max", scheduler=scheduler),
+        slots=slots,
+    )
+    assert [one.config["x"] for one in found.trials] == [40] * 4
+    assert {one.status for one in found.trials} == {Trial.TERMINATED}
+    assert [(one.at, one.source_at) for one in scheduler.exploits] == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+def test_a_population_that_waits_goes_on_when_others_fail() -> None:
+    def score(config: dict[str, Any], epoch: int) -> float:
+        if config["x"] == 2 and epoch == 1:
+            raise ArithmeticError("on purpose")
+        return float(config["x"])
+
+    scheduler = PopulationBasedTraining(
+        "training_iteration", "score", "max", 1, hyperparam_mutations={"c": [1]}, quantile_fraction=0.0, synch=True
+    )
+    found = tune.simulate(
+        epochs(3, score),
+        param_space={"x": tune.grid_search([1, 2, 3]), "c": 1},
+        tune_config=tune.TuneConfig(scheduler=scheduler),
+        slots=2,
+    )
+    assert [one.status for one in found.trials] == [Trial.TERMINATED, Trial.ERROR, Trial.TERMINATED]
+
+
+def test_reports_without_the_metric_are_not_compared_if_they_may_lack_it() -> None:
+    def steps(config: dict[str, Any], checkpoint: int | None) -> Iterator[tuple[float, dict[str, Any], Any]]:
+        for epoch in range(3):
+            yield 1.0, {"other": 1} if epoch != 1 else {"score": 1, "other": 1}, epoch
+
+    for is_strict, status in ((True, Trial.ERROR), (False, Trial.TERMINATED)):
+        scheduler = PopulationBasedTraining(
+            "training_iteration", "score", "max", 1, hyperparam_mutations={"c": [1]}, require_attrs=is_strict
+        )
+        config = tune.TuneConfig(scheduler=scheduler, num_samples=2)
+        found = tune.simulate(steps, param_space={"c": 1}, tune_config=config, slots=2)
+        assert {one.status for one in found.trials} == {status}
+
+
+def test_a_replay_follows_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "policy.txt"
+    lines = [
+        ["7", "8", 2, 2, {"x": 9}, {"x": 8}],  # overwritten by the next
+        ["2", "3", 2, 2, {"x": 1}, {"x": 3}],
+        ["1", "2", 4, 5, {"x": 1}, {"x": 2}],
+    ]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    replay = PopulationBasedTrainingReplay(policy_file=str(file))
+    assert replay.config == {"x": 1}
+    config = tune.TuneConfig("score", "max", scheduler=replay)
+    [one] = tune.simulate(epochs(7), param_space={"x": 0}, tune_config=config).trials
+    assert one.config == {"x": 2}
+    for text, words in (("{}", "not have the schedule"), ("nothing", "no JSON")):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            PopulationBasedTrainingReplay(str(file))
+    with pytest.raises(ValueError, match="no file"):
+        PopulationBasedTrainingReplay(str(tmp_path / "other"))

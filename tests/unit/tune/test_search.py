@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mpi_runtime import tune
-from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+from mpi_runtime.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher, TuneBOHB
 from mpi_runtime.tune.study.study import Study
 
 
@@ -154,3 +155,53 @@ def test_a_searcher_may_limit_how_many_trials_run() -> None:
     assert study(None).slots == study(2).slots == 2
     with pytest.raises(ValueError, match="choose one"):
         study(3)
+
+
+def test_a_limit_passes_on_batches_and_ignores_strangers() -> None:
+    numbers = Numbers()
+    limiter = ConcurrencyLimiter(numbers, 2, batch=True)
+    limiter.suggest("a")
+    limiter.suggest("b")
+    limiter.on_trial_complete("stranger", {"score": 1})
+    limiter.on_trial_complete("a", {"score": 1})
+    assert limiter.suggest("c") is None
+    assert (limiter.live_trials, set(limiter.cached_results), numbers.told) == ({"a", "b"}, {"a"}, [])
+    limiter.on_trial_complete("b", {"score": 2})
+    assert [one[0] for one in numbers.told] == ["a", "b"]
+    assert limiter.suggest("c") == {"n": 3}
+
+
+def test_wrappers_of_an_earlier_version_can_be_read() -> None:
+    limiter, repeater = ConcurrencyLimiter.__new__(ConcurrencyLimiter), Repeater.__new__(Repeater)
+    limiter.__setstate__({"searcher": Numbers(), "_is_batch": True, "max_concurrent": 2})
+    repeater.__setstate__({"searcher": Numbers(), "_repeat": 3})
+    assert (limiter.batch, repeater.repeat) == (True, 3)
+
+
+def test_a_model_goes_on_in_another_searcher(tmp_path: Path) -> None:
+    space = {"x": tune.uniform(0, 1)}
+    first = TuneBOHB(space, metric="score", mode="max")
+    for name in ("1", "a_2", "not_completed"):
+        first.suggest(name)
+    first.on_trial_complete("1", {"score": 0.5, "training_iteration": 1})
+    first.save_to_dir(str(tmp_path))
+    second = TuneBOHB()
+    second.restore_from_dir(str(tmp_path))
+    assert second.set_search_properties("score", "max", {"y": tune.uniform(0, 1)}, seed=3)
+    assert second.suggest("3") == first.suggest("3")
+    second.on_trial_complete("a_2", {"score": 0.25, "training_iteration": 1})
+    assert not list(tmp_path.glob(".new*"))
+
+
+def test_a_searcher_without_a_state_leaves_no_file(tmp_path: Path) -> None:
+    Numbers().save_to_dir(str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(RuntimeError, match="no state of a searcher"):
+        Numbers().restore_from_dir(str(tmp_path))
+
+
+def test_goals_of_several_metrics_are_checked() -> None:
+    goal: Any = Searcher(["a", "b"], ["max", "min"]).metric  # type: ignore[arg-type]
+    assert goal == ["a", "b"]
+    with pytest.raises(ValueError, match="a list as long"):
+        Searcher(["a", "b"], ["max"])  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from mpi_runtime import tune
 from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler, PopulationBasedTraining
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE
 from mpi_runtime.tune.search import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.show.remaining import Remaining, remaining_of
 from mpi_runtime.tune.study.events import (
@@ -23,6 +25,7 @@ from mpi_runtime.tune.study.events import (
     Reported,
     Revived,
     Sized,
+    Skipped,
     Start,
     Woken,
 )
@@ -489,3 +492,39 @@ def test_the_line_of_an_experiment_that_continues_counts_the_trials_of_earlier_r
     reporter = tune.CLIReporter()
     reporter.setup(driver=SimpleNamespace(study=machine, now=lambda: 3.0, where={}))
     assert reporter.summary() == "2 of 3 trials after 3 s: 1 running, 1 done; best x 1 in trial 00000; about 3 s left"
+
+
+def test_trials_may_be_left_out_of_a_resume() -> None:
+    """Those that ran or waited end, and those of a grid that had not begun never run."""
+    found = study(5, 2, searcher=BasicVariantGenerator())
+    found.begin(0.0)
+    found.handle(Reported("00000", {"score": 1}, "point"), 1.0)
+    found.handle(Failed("00001", "on purpose"), 2.0)
+    assert found.handle(Skipped(), 3.0) == []
+    assert [one.status for one in found.trials.values()] == ["TERMINATED", "ERROR", *["TERMINATED"] * 3]
+    assert found.is_done
+    orders = found.handle(Revived("00001"), 4.0)
+    assert [type(one).__name__ for one in orders] == ["Start"]
+
+
+def test_a_trial_that_pauses_again_without_a_checkpoint_fails() -> None:
+    """It would begin anew for ever."""
+
+    class Pauses(FIFOScheduler):
+        is_passive = False
+
+        def on_trial_result(self, trial: Trial, time: float, score: float) -> dict[str, Any]:
+            return {trial.trial_id: PAUSE if time >= 2 else CONTINUE}
+
+        def on_idle(self) -> dict[str, Any]:
+            return {"00000": CONTINUE}
+
+    for points, status in ((itertools.repeat(None), Trial.ERROR), (itertools.count(1), Trial.TERMINATED)):
+
+        def steps(config: dict[str, Any], start: int | None, points: Any = points) -> Any:
+            for epoch in range(start or 0, 4):
+                yield 1.0, {"score": epoch}, next(points)
+
+        [trial] = tune.simulate(steps, tune_config=tune.TuneConfig(scheduler=Pauses())).trials
+        assert trial.status == status
+    assert trial.iteration == 4
