@@ -10,21 +10,21 @@ installs them. If the driver has imported that module, executors import it befor
 - `import_system.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
 - `ray_names.py`: tables of Ray's modules and names, and the modules here that stand behind them
 - `top.py`: names of the module `ray` that have no meaning here, such as its version, languages and modes, and functions
-  with other names of arguments: `get`, `wait`, `cancel`, `shutdown`
+  with other arguments or results: `get`, `wait`, `cancel`, `nodes`, `shutdown`
 - `state.py`: `ray.util.state` with the arguments of Ray's functions
 - `old_state.py`: `ray.experimental.state`, whose import warns
 - `train_settings.py`: the settings of `ray.train`, without those of `ray.tune`
 - `train_constants.py`: `ray.train.constants`
 - `object_scanner.py`: `ray.dag.py_obj_scanner`: finds and replaces objects inside a value
-- `private_constants.py`: constants that libraries read
-- `private_state.py`: `ray._private.state`: the names that libraries read to place their workers
+- `private_state.py`: `ray._private.state`: the names that libraries read to place their workers, and constants
 - `worker.py`: `ray._private.worker`: the few of its names that libraries read
 - `logging_config.py`: `ray.LoggingConfig`
 - `job_config.py`: `ray.job_config.JobConfig`
 - `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing
 - `tune_result.py`: `ray.tune.result`: names of reported values
-- `tune_utils.py`: `ray.tune.utils`: functions for dictionaries
+- `tune_utils.py`: `ray.tune.utils`: functions for dictionaries; `pretty_print`
+- `parallel_iterators.py`: `ray.util.iter`: iterators whose items are in actors
 - `debug.py`: functions that log a line once per process
 - `ray_client.py`: Ray's client, which is never connected
 - `distribution.py`: the distribution "ray" for `importlib.metadata`

@@ -1,4 +1,4 @@
-"""`ray._private.state`: the few of its names that libraries read to place their workers. It is internal to Ray."""
+"""`ray._private.state`: the few of its names that libraries read to place their workers, and constants beside it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import mpi_runtime
 from mpi_runtime import available_resources_per_node, nodes
 from mpi_runtime.util.placement_group import placement_group_table
 from mpi_runtime.util.state import list_actors
+
+MIN_RESOURCE_GRANULARITY = 0.0001
+"""The smallest amount of a resource that can be requested."""
+RAY_JOB_CONFIG_JSON_ENV_VAR = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""The variable with the settings of a submitted job. Nothing here sets it."""
 
 
 def total_resources_per_node() -> dict[str, dict[str, float]]:
@@ -67,6 +72,7 @@ class _State:
 state = _State()
 
 __all__ = [
+    *("MIN_RESOURCE_GRANULARITY", "RAY_JOB_CONFIG_JSON_ENV_VAR"),
     *("actors", "available_resources", "available_resources_per_node", "cluster_resources", "current_node_id"),
     *("node_ids", "nodes", "state", "timeline", "total_resources_per_node"),
 ]

@@ -6,7 +6,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray._private": (),
     "ray._private.internal_api": ("mpi_runtime.as_ray.renamed",),
     **dict.fromkeys(
-        ("ray._private.ray_constants", "ray._private.runtime_env.constants"), ("mpi_runtime.as_ray.private_constants",)
+        ("ray._private.ray_constants", "ray._private.runtime_env.constants"), ("mpi_runtime.as_ray.private_state",)
     ),
     "ray._private.runtime_env": (),
     "ray._private.services": ("mpi_runtime.util.locations",),
@@ -168,6 +168,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("ray.util.collective.collective", "ray.util.collective.types"), ("mpi_runtime.util.collective",)),
     "ray.util.client": ("mpi_runtime.as_ray.ray_client",),
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),
+    "ray.util.iter": ("mpi_runtime.as_ray.parallel_iterators",),
     "ray.util.multiprocessing.pool": ("mpi_runtime.util.multiprocessing",),
     **dict.fromkeys(
         ("ray.util.state", "ray.util.state.api", "ray.util.state.exception"), ("mpi_runtime.as_ray.state",)
@@ -213,6 +214,10 @@ RENAMED: dict[str, str] = {
         f"ray.tune.trainable.{name}": "mpi_runtime.tune.trials.trainable.wrap_function"
         for name in ("wrap_function", "function_trainable.wrap_function")
     },
+    **dict.fromkeys(
+        ("ray.tune.logger.pretty_print", "ray.tune.logger.logger.pretty_print"),
+        "mpi_runtime.as_ray.tune_utils.pretty_print",
+    ),
     "ray.train.constants.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
     "ray.train.TRAIN_DATASET_KEY": "mpi_runtime.train.worker.TRAIN_DATASET_KEY",
     **{
@@ -264,6 +269,9 @@ ABSENT: dict[str, str] = {
     "ray.java_actor_class": _LANGUAGE,
     "ray.java_function": _LANGUAGE,
     **dict.fromkeys(("ray.util.state.get_log", "ray.util.state.list_logs"), "`mpi-runtime logs` shows the output"),
+    "ray.util.state.list_cluster_events": "`mpi-runtime logs` shows what happened",
+    "ray.util.state.list_runtime_envs": "get_runtime_context().runtime_env is that of a call",
+    "ray.util.state.get_job": "a job is one program: `mpi-runtime top` lists those of a host",
     "ray.util.state.list_jobs": "a job is one program: `mpi-runtime top` lists those of a host",
 }
 LIBRARIES = {
@@ -288,7 +296,6 @@ LIBRARIES = {
     "ray.tune.integration.keras": "call tune.report() in a callback of Keras",
     "ray.util.debugpy": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",
     "ray.util.client_connect": "an MPI job is joined by its launcher",
-    "ray.util.iter": "use generators, or ray.util.ActorPool",
     "ray.util.rpdb": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",
     "ray.util.spark": "start the job by mpirun, srun or `mpi-runtime run`",
     "ray.util.tracing": "ray.timeline() shows when calls ran",

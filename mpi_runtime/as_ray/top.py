@@ -49,6 +49,14 @@ def init(
 init.__wrapped__ = mpi_runtime.init  # type: ignore[attr-defined]  # for its signature
 
 
+def nodes() -> list[dict[str, Any]]:
+    """As `mpi_runtime.nodes`, also with the older key "alive"."""
+    found = mpi_runtime.nodes()
+    for node in found:
+        node["alive"] = node["Alive"]
+    return found
+
+
 def get(object_refs: Any, **options: Any) -> Any:
     """As `mpi_runtime.get`."""
     return mpi_runtime.get(object_refs, **options)
@@ -74,5 +82,5 @@ SCRIPT_MODE, WORKER_MODE, LOCAL_MODE, SPILL_WORKER_MODE, RESTORE_WORKER_MODE = r
 __all__ = [
     *("LOCAL_MODE", "RESTORE_WORKER_MODE", "SCRIPT_MODE", "SPILL_WORKER_MODE", "WORKER_MODE"),
     *("Language", "ObjectID", "__version__"),
-    *("cancel", "get", "init", "logger", "shutdown", "wait"),
+    *("cancel", "get", "init", "logger", "nodes", "shutdown", "wait"),
 ]

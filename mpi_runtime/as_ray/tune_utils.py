@@ -1,12 +1,19 @@
-"""`ray.tune.utils`: functions for dictionaries and dates, and those that have nothing to do here."""
+"""`ray.tune.utils`: functions for dictionaries and dates, reports as text, and what has nothing to do here."""
 
 from __future__ import annotations
 
 import copy
 import datetime
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
+
+_PLAIN = re.compile(r"[A-Za-z0-9_/][\w./+'-]*( [\w./+'-]+)*")
+_SPECIAL = re.compile(
+    r"true|false|null|yes|no|on|off|[\d_]+(\.[\d_]*(e[-+]\d+)?)?|0x[\da-f_]+|\d{4}-\d\d?-\d\d?", re.IGNORECASE
+)
+"""Texts that YAML reads as something else without quotes, although they have the form of plain ones."""
 
 
 def flatten_dict(dt: Mapping[str, object], delimiter: str = "/", prevent_delimiter: bool = False) -> dict[str, object]:
@@ -109,3 +116,53 @@ def validate_save_restore(trainable_cls: Any, config: Any = None, num_gpus: int 
 def wait_for_gpu(gpu_id: object = None, target_util: float = 0.01, retry: int = 20, **more: object) -> bool:
     """True: a GPU is free before the next trial gets it."""
     return True
+
+
+def pretty_print(result: Mapping[str, Any], exclude: Collection[str] | None = None) -> str:
+    """The values of a report as YAML, without its configuration, values that are None and those that are excluded."""
+    left_out = {"config", "hist_stats", *(exclude or ())}
+    shown = {key: value for key, value in result.items() if key not in left_out and value is not None}
+    return "\n".join(_yaml(shown)) + "\n"
+
+
+def _yaml(value: Any) -> Iterator[str]:
+    """The lines of a value in YAML."""
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if isinstance(value, Mapping) and value:
+        for key, one in sorted((str(key), one) for key, one in value.items()):
+            first, *more = _yaml(one)
+            if not _is_block(one):
+                yield f"{_scalar(key)}: {first}"
+            else:
+                yield f"{_scalar(key)}:"
+                indent = "  " if isinstance(one, Mapping) else ""
+                yield from (indent + line for line in (first, *more))
+    elif isinstance(value, list | tuple | set) and value:
+        for one in value:
+            first, *more = _yaml(one)
+            yield f"- {first}"
+            yield from (f"  {line}" for line in more)
+    else:
+        yield _scalar(value)
+
+
+def _is_block(value: Any) -> bool:
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return bool(value) and isinstance(value, Mapping | list | tuple | set)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float):
+        text = repr(value)
+        if text in ("inf", "-inf", "nan"):
+            return text.replace("inf", ".inf").replace("nan", ".nan")
+        return text.replace("e", ".0e") if "e" in text and "." not in text else text
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Mapping | list | tuple | set):
+        return "{}" if isinstance(value, Mapping) else "[]"
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) and not _SPECIAL.fullmatch(text) else "'" + text.replace("'", "''") + "'"

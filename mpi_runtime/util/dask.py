@@ -25,7 +25,7 @@ try:
     from dask.order import order
     from dask.typing import Key
 except ImportError as error:
-    raise ImportError(
+    raise ModuleNotFoundError(
         "mpi_runtime.util.dask needs dask 2024.12 or newer, which cannot be imported here: pip install 'dask>=2024.12'"
     ) from error
 

@@ -28,7 +28,7 @@ try:
         register_parallel_backend,
     )
 except ImportError as error:
-    raise ImportError(
+    raise ModuleNotFoundError(
         "mpi_runtime.util.joblib needs joblib, which cannot be imported here: pip install joblib"
     ) from error
 

@@ -30,7 +30,9 @@ from mpi_runtime.extend import job_or_none, status_line
 try:
     from tqdm.std import tqdm as plain_tqdm
 except ImportError as error:
-    raise ImportError("mpi_runtime.util.tqdm needs tqdm, which cannot be imported here: pip install tqdm") from error
+    raise ModuleNotFoundError(
+        "mpi_runtime.util.tqdm needs tqdm, which cannot be imported here: pip install tqdm"
+    ) from error
 
 __all__ = ["safe_print", "tqdm"]
 

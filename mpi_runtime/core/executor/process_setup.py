@@ -133,9 +133,9 @@ def prepare(setup: Setup, request: Fork) -> None:
         os.environ.setdefault(name, text)
     if not _leaves_devices(setup, request):
         os.environ.update(request.variables)
+    os.environ["OMP_NUM_THREADS"] = str(request.threads)
     # What the user states for a task overrides our values.
     set_variables(request.environment)
-    os.environ["OMP_NUM_THREADS"] = str(request.threads)
     cpus = near_devices(request)
     if cpus:
         with contextlib.suppress(OSError):  # processors that this rank must not use: its own affinity remains
@@ -178,7 +178,8 @@ def set_variables(environment: Mapping[str, str]) -> None:
 def threads_of(request: Fork) -> int:
     """Return the number of threads for numerical libraries. Loaded ones ignore the variables, so they are read here."""
     variables = configuration.environment()
-    stated = [variables.get(name, "") for name in THREAD_VARIABLES if name in request.environment]
+    names = (*THREAD_VARIABLES, "OMP_NUM_THREADS")
+    stated = [variables.get(name, "") for name in names if name in request.environment]
     return next((int(text) for text in stated if text.isdecimal()), request.threads)
 
 

@@ -329,6 +329,28 @@ def test_threads_follow_the_request() -> None:
     assert pool in (0, 2)
 
 
+def test_threads_that_the_environment_states() -> None:
+    environment = {"env_vars": {"OMP_NUM_THREADS": "3", "COPY": "${OMP_NUM_THREADS}"}}
+
+    @remote(runtime_env=environment)
+    def threads() -> tuple[str | None, str | None, int]:
+        import threadpoolctl
+
+        pools = [one["num_threads"] for one in threadpoolctl.threadpool_info()]
+        return os.environ.get("OMP_NUM_THREADS"), os.environ.get("COPY"), max(pools, default=3)
+
+    @remote(runtime_env=environment, num_cpus=2)
+    class Solver:
+        def threads(self) -> str | None:
+            return os.environ.get("OMP_NUM_THREADS")
+
+    for cpus in (1, 2):
+        variable, copy, pool = get(threads.options(num_cpus=cpus).remote())
+        assert (variable, copy, pool) == ("3", str(cpus), 3)
+    solver = Solver.remote()
+    assert get(solver.threads.remote()) == "3"
+
+
 def test_short_tasks_that_ask_the_scheduler() -> None:
     """Their answers must not come behind calls that wait for them to end."""
 

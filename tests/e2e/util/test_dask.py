@@ -190,7 +190,7 @@ def test_a_graph_in_a_task_finds_cpus() -> None:
 def test_without_dask_the_import_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask", None)
     monkeypatch.delitem(sys.modules, "mpi_runtime.util.dask")
-    with pytest.raises(ImportError, match=r"pip install 'dask>=2024.12'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'dask>=2024.12'"):
         importlib.import_module("mpi_runtime.util.dask")
 
 

@@ -160,7 +160,7 @@ def test_arrays_are_not_changed_on_their_way() -> None:
 def test_without_joblib_the_import_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "joblib.parallel", None)
     monkeypatch.delitem(sys.modules, "mpi_runtime.util.joblib")
-    with pytest.raises(ImportError, match=r"pip install joblib"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install joblib"):
         importlib.import_module("mpi_runtime.util.joblib")
 
 

@@ -154,5 +154,5 @@ def test_without_output_of_tasks_there_are_no_bars() -> None:
 def test_without_tqdm_the_import_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tqdm.std", None)
     monkeypatch.delitem(sys.modules, "mpi_runtime.util.tqdm", raising=False)
-    with pytest.raises(ImportError, match=r"pip install tqdm"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install tqdm"):
         importlib.import_module("mpi_runtime.util.tqdm")

@@ -141,3 +141,14 @@ def where_values_are():
             print(found[small]["node_ids"], found[small]["object_size"] > 0)
             print(found[large]["node_ids"] == [here], found[large]["object_size"] > 1_000_000)
             print(function([]))
+
+
+def variables_win_over_numbers_of_cpus():
+    """OMP_NUM_THREADS of a `runtime_env` stays as it is, whatever CPUs a call has."""
+    with ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False):
+
+        @ray.remote(num_cpus=2, runtime_env={"env_vars": {"OMP_NUM_THREADS": "3"}})
+        def threads():
+            return os.environ["OMP_NUM_THREADS"]
+
+        print(ray.get(threads.remote()), ray.get(threads.options(num_cpus=1).remote()))

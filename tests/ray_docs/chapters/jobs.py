@@ -180,3 +180,9 @@ def the_context_starts_a_job():
     context = ray.get_runtime_context()
     print(ray.is_initialized(), context.get_task_id())
     ray.shutdown()
+
+
+def the_older_key_of_nodes():
+    """`alive` of a node is `Alive`."""
+    with ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False):
+        print([node["alive"] for node in ray.nodes()])

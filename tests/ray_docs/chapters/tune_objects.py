@@ -421,3 +421,14 @@ def names_find_classes():
     found = tune.create_scheduler("async_hyperband", metric="x", mode="max", other=1)
     print(type(found).__name__, raised(lambda: tune.create_scheduler("other"), *KINDS))
     print(type(tune.create_searcher("random", other=1)).__name__)
+
+
+def a_report_as_text():
+    """`pretty_print` shows a report as YAML, without its configuration."""
+    from ray.tune.logger import pretty_print
+
+    report = {"score": 4, "loss": 0.5, "done": True, "none": None, "config": {"a": 1}, "date": "2026-11-30_00-02-10"}
+    nested = {"nested": {"b": [1, 2.5], "c": {}}, "text": "x: y", "list": [{"a": 1}, [2, 3]], "number": "123"}
+    others = {"float": np.float32(1.5), "array": np.arange(2), "small": 1e-05, "not": float("nan"), "id": "63f62_00000"}
+    print(pretty_print({**report, **nested, **others}))
+    print(pretty_print(report, exclude={"score", "date"}))
