@@ -316,13 +316,10 @@ class Driver:
     def _halt(self, trial_id: str, paused_at: Progress | None = None) -> None:
         if self._held.pop(trial_id, None) is not None:
             return
-        for ending in self._ending.values():
-            if (
-                ending.trial_id == trial_id and trial_id not in self._runs
-            ):  # it pauses, and continues from another trial
-                ending.paused_at = None
-                return
-        if trial_id not in self._runs:
+        if trial_id not in self._runs:  # it pauses, and continues from another trial
+            for ending in self._ending.values():
+                if ending.trial_id == trial_id:
+                    ending.paused_at = None
             return
         run = self._runs.pop(trial_id)
         run.paused_at = paused_at

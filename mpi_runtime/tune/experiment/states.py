@@ -45,17 +45,23 @@ class States:
             self._write()
 
     def end(self) -> None:
-        """Write all of them."""
-        if self._callbacks:
-            self._write()
+        """Write all of them. What cannot be written is said: another error may end the experiment."""
+        try:
+            if self._callbacks:
+                self._write()
+        except OSError as error:
+            _warn(f"The states of callbacks cannot be saved: {error}")
         try:
             self._searcher.save_to_dir(os.fspath(self._directory))
         except Exception as error:  # code of a program's searcher
             name = type(self._searcher).__name__
-            text = f"The state of {name} cannot be saved, which only restore_from_dir() needs: {error}"
-            log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
+            _warn(f"The state of {name} cannot be saved, which only restore_from_dir() needs: {error}")
 
     def _write(self) -> None:
         self._written_s = time.monotonic()
         states: list[Any] = [one.get_state() for one in self._callbacks]
         replace_file(os.fspath(self._directory / FILE), cloudpickle.dumps(states))
+
+
+def _warn(text: str) -> None:
+    log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
