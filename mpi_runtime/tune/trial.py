@@ -98,6 +98,8 @@ class Trial:
     error: object = None
     lost_at: int = 0
     """The number of its reports when it last paused without a checkpoint, so that it started from scratch."""
+    losses: int = 0
+    """How often in a row it came no further than that."""
     is_halted: bool = False
     """Whether the experiment has ended it, and not its own code."""
     folder: str = ""

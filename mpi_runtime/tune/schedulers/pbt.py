@@ -49,7 +49,7 @@ class PopulationBasedTraining(TrialScheduler):
     """
 
     needs_checkpoints = True
-    _is_synchronous = False  # of those that an earlier version has written
+    logs_config, _is_synchronous = True, False  # of those that an earlier version has written
 
     def __init__(
         self,

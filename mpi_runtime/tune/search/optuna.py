@@ -25,6 +25,7 @@ class OptunaSearch(LearningSearcher):
     """Asks an Optuna sampler, by default TPE, for configurations, and reports the last value of each trial to it."""
 
     takes_functions = takes_several = True
+    _known: Sequence[tuple[Config, float]] = ()
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class OptunaSearch(LearningSearcher):
         if callable(self._space):
             raise TypeError("OptunaSearch cannot know values of a space that is a function: pass domains by name")
         if not self._has_begun and self._space is None:
-            self._known.append((parameters, value))  # until the experiment has a space
+            self._known = [*self._known, (parameters, value)]  # until the experiment has a space
             return
         if not self._has_begun:
             self.set_search_properties(None, None, {})

@@ -54,6 +54,8 @@ class ProgressReporter(Callback):
 
     every_s = LINE_S
     _shown_s = 0.0
+    _rows, _length, _limit = ROWS, LENGTH, METRICS_MAX  # of those that an earlier version has written
+    _goal: tuple[str | None, str | None] = (None, None)
 
     def __init__(
         self,

@@ -82,6 +82,8 @@ NAME_MAX = 200
 """The most bytes of a name of a directory that the program gives. File systems have 255."""
 RESERVED = re.compile(r".*\.(journal|pickle|pkl|txt|html)|owner-\d+", re.DOTALL)
 """Names of files that an experiment has itself."""
+LOSSES_MAX = 2
+"""How often in a row a trial may pause where it has paused before, without a checkpoint."""
 ASKED_MAX = 1000
 """How often a searcher that suggests nothing is asked again if no trial runs."""
 
@@ -606,15 +608,19 @@ def _check_counts(trial: Trial, metrics: Mapping[str, object]) -> None:
 
 
 def _check_progress(trial: Trial, scheduler: TrialScheduler) -> None:
-    """Refuse to pause a trial again where it has paused, if it had to start from scratch: that would never end."""
-    if trial.point is None and trial.iteration <= trial.lost_at:
+    """Refuse to pause a trial where it has paused before, if it had to start from scratch: that would never end.
+
+    Once may be an accident: a process that is killed while it saves leaves no checkpoint either.
+    """
+    trial.losses = trial.losses + 1 if trial.point is None and trial.iteration <= trial.lost_at else 0
+    trial.lost_at = trial.iteration if trial.point is None else 0
+    if trial.losses > LOSSES_MAX:
         own = type(getattr(scheduler, "own", scheduler)).__name__
         raise ReportError(
-            f"{own} pauses trial {trial.trial_id} at report {trial.iteration} again, and it has no checkpoint, so it "
-            "would start from scratch for ever. A class needs save_checkpoint and load_checkpoint, a function "
+            f"{own} pauses trial {trial.trial_id} at report {trial.iteration} again, and it never has a checkpoint, so "
+            "it would start from scratch for ever. A class needs save_checkpoint and load_checkpoint, a function "
             "report(metrics, checkpoint=...)."
         )
-    trial.lost_at = trial.iteration if trial.point is None else 0
 
 
 def _no_number(role: str, name: str, trial: Trial, value: object, is_large: bool) -> ReportError:

@@ -507,8 +507,8 @@ def test_trials_may_be_left_out_of_a_resume() -> None:
     assert [type(one).__name__ for one in orders] == ["Start"]
 
 
-def test_a_trial_that_pauses_again_without_a_checkpoint_fails() -> None:
-    """It would begin anew for ever."""
+def test_a_trial_that_pauses_again_and_again_without_a_checkpoint_fails() -> None:
+    """It would begin anew for ever. One that was killed once while it saved comes further."""
 
     class Pauses(FIFOScheduler):
         is_passive = False
@@ -519,7 +519,12 @@ def test_a_trial_that_pauses_again_without_a_checkpoint_fails() -> None:
         def on_idle(self) -> dict[str, Any]:
             return {"00000": CONTINUE}
 
-    for points, status in ((itertools.repeat(None), Trial.ERROR), (itertools.count(1), Trial.TERMINATED)):
+    once = itertools.chain([None] * 4, itertools.count(1))  # the second time it reports checkpoints
+    for points, status in (
+        (itertools.repeat(None), Trial.ERROR),
+        (itertools.count(1), Trial.TERMINATED),
+        (once, Trial.TERMINATED),
+    ):
 
         def steps(config: dict[str, Any], start: int | None, points: Any = points) -> Any:
             for epoch in range(start or 0, 4):
