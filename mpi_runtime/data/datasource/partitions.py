@@ -118,7 +118,7 @@ class PathPartitionParser:
 
 def _check_count(names: Sequence[str], found: Sequence[str]) -> None:
     if len(names) != len(found):
-        raise ValueError(f"Expected {len(names)} partition value(s) but found {len(found)}: {list(found)}.")
+        raise ValueError(f"a path must have {len(names)} values of partitions, and this one has {list(found)}")
 
 
 def _typed(value: object, kind: type) -> object:

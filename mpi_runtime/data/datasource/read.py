@@ -90,7 +90,7 @@ def read_sql(
     wanted = needs("read_sql", False, concurrency=concurrency, **of_tasks)  # type: ignore[arg-type]
     count = override_num_blocks or 1
     if count > 1 and not shard_keys:
-        raise ValueError("shard_keys must be provided when override_num_blocks > 1")
+        raise ValueError(f"override_num_blocks={count} needs shard_keys, by which the query is divided")
     queries = [sql]
     if count > 1:
         queries = databases.shards(sql, connection_factory, sql_params, shard_keys or (), shard_hash_fn, count)

@@ -68,7 +68,7 @@ def shards(sql: str, connect: Connect, parameters: object, keys: Sequence[str], 
         with cursor_of(connect) as cursor:
             execute(cursor, f"SELECT COUNT(1) FROM ({sql}) as T WHERE {wanted[0]}", parameters)
     except Exception as error:  # each database has errors of its own
-        raise ValueError(f"Database does not support sharding: {error}. Please set override_num_blocks to 1") from error
+        raise ValueError(f"Database does not support sharding: {error}. Leave out override_num_blocks") from error
     return [f"SELECT * FROM ({sql}) as T WHERE {one}" for one in wanted]
 
 

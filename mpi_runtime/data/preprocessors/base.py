@@ -90,8 +90,7 @@ class Preprocessor:
             return self
         if status != Preprocessor.FitStatus.NOT_FITTED:
             warnings.warn(
-                "`fit` has already been called on the preprocessor (or at least one contained preprocessors if this "
-                "is a chain). All previously fitted state will be overwritten!",
+                "`fit` has already been called on the preprocessor, or a part of it; what it has learned is replaced",
                 stacklevel=2,
             )
         self.stats_ = {}
@@ -262,10 +261,7 @@ def output_columns(columns: Sequence[str], given: Sequence[str] | None) -> list[
         ValueError: there are more or fewer.
     """
     if given and len(given) != len(columns):
-        raise ValueError(
-            "Invalid output_columns: Got len(columns) != len(output_columns). The length of columns and output_columns "
-            "must match."
-        )
+        raise ValueError(f"Invalid output_columns: {len(given)} names for {len(columns)} columns")
     return list(given or columns)
 
 

@@ -77,7 +77,7 @@ class _Discretizer(OfColumns):
 
     def _check_bins(self) -> None:
         if isinstance(self._bins, Mapping) and not set(self._columns) <= set(self._bins):
-            raise ValueError("If `bins` is a dictionary, all elements of `columns` must be present in it.")
+            raise ValueError(f"`bins` has no {sorted(set(self._columns) - set(self._bins))}: it needs all `columns`")
 
     def _bounds(self, column: str) -> Any:
         return self._bins[column] if isinstance(self._bins, Mapping) else self._bins
@@ -135,7 +135,7 @@ class UniformKBinsDiscretizer(_Discretizer):
         if low is None or high is None:
             raise ValueError(f"Column {column} has no values to bin.")
         if numpy.isinf(low) or numpy.isinf(high):
-            raise ValueError("Cannot specify integer `bins` when input data contains infinity.")
+            raise ValueError(f"Column {column} has infinite values, so its range has no parts: pass the bounds of bins")
         count = self._bounds_given(column)
         if low == high:
             apart = 0.001 * abs(low) or 0.001

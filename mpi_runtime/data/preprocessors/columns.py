@@ -41,7 +41,7 @@ class SimpleImputer(OfColumns):
         if strategy == "constant":
             self._is_fittable = False
             if fill_value is None:
-                raise ValueError('`fill_value` must be set when using "constant" strategy.')
+                raise ValueError('strategy "constant" needs a fill_value')
         self._strategy = strategy
         self._fill_value = fill_value
 
@@ -145,7 +145,7 @@ class Concatenator(Preprocessor):
     def _transform_pandas(self, df: Any) -> Any:
         if missing := [column for column in self._columns if column not in df.columns]:
             if self._raise_if_missing:
-                raise ValueError(f"Missing columns specified in '{self._columns}': {missing}")
+                raise ValueError(f"there are no columns {missing}, which are to be joined with others")
             log.say(log.line(log.WARNING, log.DATA, f"Concatenator: there is no column {missing[0]!r}"), quiet=False)
         parts = [df[column] for column in self._columns]
         if self._flatten:

@@ -17,7 +17,7 @@ from mpi_runtime.data.preprocessors.base import OfColumns, Preprocessor
 if TYPE_CHECKING:
     from mpi_runtime.data.dataset import Dataset
 
-IMPUTE = "because it contains null values. Consider imputing missing values first."
+IMPUTE = "where values are missing: a SimpleImputer can fill them before"
 
 
 def _numbers(
@@ -33,7 +33,7 @@ def _numbers(
         ValueError: a value is missing, and this is not one of `drops_missing`.
     """
     if unknown := sorted(set(most or {}) - set(columns)):
-        raise ValueError(f"You set `max_categories` for {unknown[0]}, which is not present in {list(columns)}.")
+        raise ValueError(f"max_categories has {unknown[0]!r}, and there are only the columns {list(columns)}")
     found = counting.counts(ds, columns, partial(counting.of_values, joins_lists=joins_lists))
     numbers = {}
     for column, count in found.items():

@@ -45,7 +45,7 @@ class States:
             self._write()
 
     def end(self) -> None:
-        """Write all of them. What cannot be written is said: another error may end the experiment."""
+        """Write all of them. What cannot be written is logged: another error may end the experiment."""
         try:
             if self._callbacks:
                 self._write()
