@@ -31,6 +31,7 @@ import mpi_runtime as ray
 from mpi_runtime import config as configuration
 from mpi_runtime import slurm
 from mpi_runtime.core.calls import options as option_rules
+from mpi_runtime.tune import TuneError
 from mpi_runtime.util import actor_pool, collective, futures, multiprocessing, queue, scheduling_strategies, state
 from mpi_runtime.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from tests import fuzz_rooms
@@ -58,7 +59,7 @@ LEFT_OUT = {
 """Public names that are not called, and why."""
 USERS = (
     *(TypeError, ValueError, RuntimeError, NotImplementedError, AttributeError, KeyError, StopIteration, OSError),
-    *(ImportError, slurm.SlurmError),
+    *(ImportError, slurm.SlurmError, TuneError),
     *(ray.errors.MpiRuntimeError, queue.Empty, queue.Full),
 )
 """What may be raised, if code of ours raises it on purpose."""

@@ -137,7 +137,7 @@ print(importlib.metadata.version("ray") == ray.__version__, [found[0].version])
 print(importlib.util.find_spec("ray.rllib"), importlib.util.find_spec("ray.util.queue").name)
 print(hasattr(ray, "nothing"), hasattr(ray.util, "nothing"), isinstance(1, ray.data.Dataset))
 for line in ("import ray.rllib", "from ray import serve", "ray.nothing", "ray.serve", "ray.java_function(1)",
-             "from ray.util import nothing", "ray.data.from_tf(1)", "ray.data.Datasource()", "import ray.nothing",
+             "from ray.util import nothing", "ray.data.from_tf(1)", "import ray.nothing",
              "import ray.experimental.channel", "import ray._private.utils", "ray.autoscaler.sdk.request_resources()"):
     try:
         exec(line)
@@ -167,7 +167,6 @@ def test_what_is_not_there_is_named_where_it_is_used() -> None:
         ["NotImplementedError", "ray.java_function"],
         ["ImportError", "cannot"],
         ["NotImplementedError", "ray.data.from_tf"],
-        ["NotImplementedError", "ray.data.Datasource"],
         ["ModuleNotFoundError", "No"],
         ["ModuleNotFoundError", "ray.experimental.channel"],
         ["ModuleNotFoundError", "ray._private.utils"],
