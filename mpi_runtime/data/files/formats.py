@@ -184,7 +184,7 @@ def json_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tabl
         if head.lstrip().startswith(b"[") and not options["lines"]:
             yield blocks.of_items(json.loads(head + file.read()))
             return
-        parsing: Any = options["parse_options"]
+        parsing: Any = options.get("parse_options")
         spans = parsing is not None and parsing.newlines_in_values
         for lines in [head + file.read()] if spans else _whole_lines(head, file, JSON_BYTES):
             read_options = pa_json.ReadOptions(use_threads=False, block_size=max(1, len(lines)))
