@@ -98,12 +98,10 @@ class OrdinalEncoder(_Encoder):
         return self._each(df, encoded)
 
 
-@published("mpi_runtime.data.preprocessors")
-class OneHotEncoder(_Encoder):
-    """Each value is a list with a 1 at its number, and zeros."""
+class _HotEncoder(_Encoder):
+    """One that makes a list of each value, with a place for each number."""
 
     _shown = ("columns", "max_categories", "output_columns")
-    _joins_lists = False
 
     def __init__(
         self,
@@ -112,7 +110,7 @@ class OneHotEncoder(_Encoder):
         max_categories: Mapping[str, int] | None = None,
         output_columns: Sequence[str] | None = None,
     ) -> None:
-        """`max_categories`: by column, the most values with a number; less frequent ones have zeros only."""
+        """`max_categories`: by column, the most values with a number; others have no place in the lists."""
         super().__init__(columns, output_columns)
         self._max_categories = dict(max_categories or {})
 
@@ -120,6 +118,13 @@ class OneHotEncoder(_Encoder):
     def max_categories(self) -> dict[str, int]:
         """By column, the most values with a number."""
         return self._max_categories
+
+
+@published("mpi_runtime.data.preprocessors")
+class OneHotEncoder(_HotEncoder):
+    """Each value is a list with a 1 at its number, and zeros."""
+
+    _joins_lists = False
 
     def _transform_pandas(self, df: Any) -> Any:
         _check_values(df, self._columns)
@@ -137,26 +142,8 @@ class OneHotEncoder(_Encoder):
 
 
 @published("mpi_runtime.data.preprocessors")
-class MultiHotEncoder(_Encoder):
+class MultiHotEncoder(_HotEncoder):
     """Each list is a list of how often each value is in it."""
-
-    _shown = ("columns", "max_categories", "output_columns")
-
-    def __init__(
-        self,
-        columns: Sequence[str],
-        *,
-        max_categories: Mapping[str, int] | None = None,
-        output_columns: Sequence[str] | None = None,
-    ) -> None:
-        """`max_categories`: by column, the most values with a number; less frequent ones are left out."""
-        super().__init__(columns, output_columns)
-        self._max_categories = dict(max_categories or {})
-
-    @property
-    def max_categories(self) -> dict[str, int]:
-        """By column, the most values with a number."""
-        return self._max_categories
 
     def _transform_pandas(self, df: Any) -> Any:
         _check_values(df, self._columns)
