@@ -91,7 +91,7 @@ def _send(directory: str, chosen: argparse.Namespace) -> int:
         if not jobs:
             leave(folder, request)
             when = "when the same line continues it"
-            if awaited is not None:
+            if awaited is not None and awaited.state != "COMPLETING":
                 when = f"when {str(awaited).splitlines()[0]} starts"
             elif allocator := allocations.allocator_of(directory):
                 when = f"in the next job that {allocator} submits"

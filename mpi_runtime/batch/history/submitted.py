@@ -57,13 +57,19 @@ def forget(directory: str, job: str) -> None:
 
 
 def awaited(directory: str) -> Status | None:
-    """Return the status of a job of a batch that has not ended; None: all have ended, or Slurm does not answer."""
+    """Return the status of a job of a batch that has not ended; None: all have ended, or Slurm does not answer.
+
+    One whose processes end now (COMPLETING) is the last choice: only a requeue lets it start again.
+    """
+    ending = None
     for job in noted(directory):
         with contextlib.suppress(SlurmError):
             found = status(job)
-            if not found.has_ended:
+            if found.state == "COMPLETING":
+                ending = found
+            elif not found.has_ended:
                 return found
-    return None
+    return ending
 
 
 def cancel(directory: str) -> None:

@@ -65,7 +65,13 @@ def test_a_wait_is_for_submitted_jobs_too_and_status_shows_one(
     assert str(found) == "job 8 batch-jobs: PENDING"
     assert perform(["status", folder]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "  job 8 batch-jobs: PENDING"
+    states["7"] = "COMPLETING"
+    assert submitted.awaited(folder) == found, "the other only ends"
     states["8"] = "FAILED"
+    assert "COMPLETING" in str(submitted.awaited(folder))
+    assert perform(["resume", folder, "a"]) == 0
+    assert "when the same line continues it" in capsys.readouterr().out
+    states["7"] = "COMPLETED"
     assert submitted.awaited(folder) is None
 
 
