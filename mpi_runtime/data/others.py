@@ -10,10 +10,12 @@ import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.dataset import Dataset
+from mpi_runtime.data.datasource.names import of_this_run
 from mpi_runtime.data.plan import PLAIN, Needs, Source, fixed
 from mpi_runtime.data.sources import cuts, from_arrow
 from mpi_runtime.data.steps import Piece, Where
 from mpi_runtime.data.streams.records import Block
+from mpi_runtime.extend import digest_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -67,7 +69,10 @@ def from_torch(
     """
     del local_read
     kept = mpi_runtime.put(dataset)
-    identity = (fixed(dataset),)
+
+    def identity() -> tuple[object, ...]:
+        return fixed(dataset), digest_of(dataset) or of_this_run()
+
     needs = Needs(concurrency=concurrency) if concurrency else PLAIN
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         if not hasattr(dataset, "__iter__"):
@@ -76,7 +81,7 @@ def from_torch(
         def whole(cpus: int, block_bytes: int) -> list[Block]:
             return [Block(Some(lambda: mpi_runtime.get(kept), False), 0, 0, "from_torch", key=(0,))]  # type: ignore[arg-type]
 
-        return Dataset(Source("from_torch", whole, lambda: identity, needs=needs))
+        return Dataset(Source("from_torch", whole, identity, needs=needs))
     count = len(dataset)
 
     def pieces(cpus: int, block_bytes: int) -> list[Block]:
@@ -87,7 +92,7 @@ def from_torch(
             made.append(Block(some, stop - start, 0, f"from_torch, items {start} to {stop - 1}", key=(number,)))
         return made
 
-    return Dataset(Source("from_torch", pieces, lambda: (*identity, count), count=lambda: count, needs=needs))
+    return Dataset(Source("from_torch", pieces, lambda: (*identity(), count), count=lambda: count, needs=needs))
 
 
 def _items(kept: object, start: int, stop: int) -> Callable[[], Iterable[object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -232,6 +233,21 @@ def sources(operator: Operator) -> list[Source]:
             return [source for parent in parents for source in sources(parent)]
         case _:
             return sources(operator.parent)
+
+
+def check_is_not_read(operator: Operator, folder: str, beginning: str = "") -> None:
+    """Check that a data set reads no file below a directory whose name has this beginning: these will be replaced.
+
+    Raises:
+        ValueError: it reads one.
+    """
+    place = os.path.join(os.path.realpath(folder), "")
+    for name in (name for source in sources(operator) for name in source.files):
+        if os.path.realpath(name).startswith(place) and os.path.basename(name).startswith(beginning):
+            raise ValueError(
+                f"the data set reads {name}, which this would replace, so rows could be lost: write to another "
+                "directory, or call materialize() first"
+            )
 
 
 def fixed(value: object, around: tuple[int, ...] = ()) -> str:

@@ -16,6 +16,7 @@ from mpi_runtime.data.blocks import joined
 from mpi_runtime.data.datasource.names import FilenameProvider, checked, numbered
 from mpi_runtime.data.datasource.sinks import UUID, Datasink, WriteContext, WriteResult
 from mpi_runtime.data.files.writing import is_local, local
+from mpi_runtime.data.plan import Operator, check_is_not_read
 from mpi_runtime.files.writing import beside
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ class FileDatasink(Datasink[None]):
     def write_block(self, block: BlockAccessor, name: str) -> None:
         """Write a block, to a file with this name or to several."""
         raise NotImplementedError
+
+    def _place(self) -> str:
+        return self.path
+
+    def _check(self, operator: Operator) -> None:
+        if self.mode == "overwrite":
+            check_is_not_read(operator, self.path)
 
     def _clean(self, uuid: str) -> None:
         """Remove files that were not whole; their names have this text, unless a provider leaves it out."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime.core import published
 from mpi_runtime.data.dataset import Dataset
 from mpi_runtime.data.datasource import sql as databases
+from mpi_runtime.data.datasource.names import of_this_run
 from mpi_runtime.data.datasource.sinks import on_this_host
 from mpi_runtime.data.datasource.sources import Datasource, Part, tasks_of
 from mpi_runtime.data.options import needs
@@ -107,4 +108,4 @@ def _of_tasks(name: str, tasks: Tasks, count: int, identity: tuple[object, ...],
             for number, task in enumerate(found)
         ]
 
-    return Dataset(Source(name, pieces, lambda: identity, needs=wanted))
+    return Dataset(Source(name, pieces, lambda: (*identity, of_this_run()), needs=wanted))

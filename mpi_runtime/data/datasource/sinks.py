@@ -14,7 +14,7 @@ from msgspec import Struct
 import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
-from mpi_runtime.data.datasource.names import index_of
+from mpi_runtime.data.datasource.names import beginning_of, forget, index_of
 from mpi_runtime.data.options import needs
 from mpi_runtime.data.plan import Divided, Mapped, Operator
 from mpi_runtime.data.steps import WRITE, Step
@@ -76,6 +76,13 @@ class Datasink(Generic[Return]):
         """Write blocks."""
         raise NotImplementedError(f"{type(self).__name__} must have a method write(blocks, ctx)")
 
+    def _place(self) -> str:
+        """Where it writes; a second write of the same rows has another `write_uuid`."""
+        return self.get_name()
+
+    def _check(self, operator: Operator) -> None:
+        """Check that the data set does not read what this replaces."""
+
     def _clean(self, uuid: str) -> None:
         """Remove what tasks of this write have left that were killed."""
 
@@ -129,15 +136,17 @@ def write(
     note: Callable[[Stats], None],
     schema: Callable[[], object],
     sink: Datasink[object],
-    uuid: str,
     concurrency: int | None,
     options: Mapping[str, object],
 ) -> None:
     """Write all blocks to a sink; `schema`: of the rows, if it is asked for."""
     if not isinstance(sink, Datasink):
         raise TypeError(f"write_datasink() takes a Datasink, not {type(sink).__name__}")
+    place = sink._place()
+    uuid = beginning_of(operator, place)
     of_tasks = {**on_this_host(sink.supports_distributed_writes), **options}
     wanted = needs("write_datasink", False, concurrency=concurrency, **of_tasks)  # type: ignore[arg-type]
+    sink._check(operator)
     if sink.min_rows_per_write:
         operator = Divided(operator, sink.min_rows_per_write, is_exact=False)
     try:
@@ -146,6 +155,7 @@ def write(
         running = Running(Mapped(operator, step, wanted), ordered=True, note=note)
         sink.on_write_complete(WriteResult(0, 0, []) if sink._skips else _result(running, sink, uuid))
     except Exception as error:
+        forget(place, uuid)
         with contextlib.suppress(Exception):  # the first error is the one that counts
             sink.on_write_failed(error)
         raise

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import FunctionType
 from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
 
+from mpi_runtime.data.datasource.names import words_of
 from mpi_runtime.data.plan import Divided, Exchanged, Joined, Limited, Mapped, Operator, Source, sources
 from mpi_runtime.data.steps import Piece
 from mpi_runtime.data.streams.records import Stage
@@ -86,7 +86,7 @@ class Finished:
         self._folder = folder
         self._path = Path(journal, FOLDER, digest_of((folder, prefix)).hex())
         self._operator = operator
-        self._words = folder, prefix, dict(options), [_words(step) for step in _steps(operator)]
+        self._words = folder, prefix, dict(options), words_of(operator)
         self._files: dict[Part, list[Saved]] = {}
         """The files of units that have begun."""
         self._noted: set[Part] = set()
@@ -189,31 +189,6 @@ def saved(folder: str, name: str) -> Saved:
     """The state of a file. OSError: it is not there."""
     found = os.stat(os.path.join(folder, name))
     return Saved(name, found.st_size, found.st_mtime_ns)
-
-
-def _steps(operator: Operator) -> list[Mapped]:
-    match operator:
-        case Mapped(parent):
-            return [*_steps(parent), operator]
-        case Divided(parent) | Limited(parent):
-            return _steps(parent)
-        case Joined(parents) | Exchanged(parents):
-            return [step for parent in parents for step in _steps(parent)]
-        case Source():
-            return []
-
-
-def _words(mapped: Mapped) -> list[object]:
-    """What a step does, for a digest."""
-    step = mapped.step
-    return [getattr(step, name) for name in step.__struct_fields__ if name != "function"] + [_opened(step.function)]
-
-
-def _opened(function: Callable[..., object]) -> object:
-    """A function; one of this package with what it holds: of installed functions only the names count."""
-    if not isinstance(function, FunctionType) or not function.__module__.startswith("mpi_runtime."):
-        return function
-    return function, [cell.cell_contents for cell in function.__closure__ or ()]
 
 
 def _states(source: Source) -> list[Saved]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from mpi_runtime.data.datasource import sinks
 from mpi_runtime.data.datasource import sql as databases
 from mpi_runtime.data.datasource.sinks import Datasink
 from mpi_runtime.data.files import webdataset, writing
-from mpi_runtime.data.plan import Operator, identity
+from mpi_runtime.data.plan import Operator
 from mpi_runtime.data.streams.progress import Stats
 
 
@@ -35,10 +34,7 @@ class Saving:
             concurrency: the most tasks that write at a time.
             ray_remote_args: options for the tasks, as of `map_batches`.
         """
-        uuid = hashlib.blake2b(repr(identity(self._operator)).encode(), digest_size=8).hexdigest()
-        sinks.write(
-            self._operator, self._note, self.schema, datasink, uuid, concurrency, ray_remote_args or {}
-        )  # fmt: skip
+        sinks.write(self._operator, self._note, self.schema, datasink, concurrency, ray_remote_args or {})
 
     def write_sql(
         self,

@@ -1,14 +1,13 @@
 """Writes blocks to files, one file for each, beside its place and renamed.
 
-The name of a file has a digest of the data set's definition, and the place of the block in it. So a program that is run
-again replaces its files, and another data set in the same directory keeps its own.
+The name of a file has a digest of the data set, and the place of the block in it. So a program that is run again
+replaces its files, and another data set in the same directory keeps its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,16 +20,17 @@ from msgspec.structs import asdict
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pa_csv, pq
-from mpi_runtime.data.datasource.names import FilenameProvider, checked, index_of, numbered
+from mpi_runtime.data.datasource.names import FilenameProvider, beginning_of, checked, forget, index_of, numbered
 from mpi_runtime.data.datasource.partitions import MISSING
 from mpi_runtime.data.files.finished import Finished, Saved, is_divisible, saved
-from mpi_runtime.data.plan import PLAIN, Divided, Mapped, Needs, Operator, identity
+from mpi_runtime.data.plan import Divided, Mapped, Needs, Operator, check_is_not_read
 from mpi_runtime.data.steps import WRITE, Step
 from mpi_runtime.data.streams.progress import Stats
 from mpi_runtime.data.streams.running import Running, blocks_of
 from mpi_runtime.errors import optional
 from mpi_runtime.extend import job
 from mpi_runtime.files.writing import beside
+from mpi_runtime.show import log, numbers
 
 if TYPE_CHECKING:
     import pyarrow
@@ -52,7 +52,7 @@ class SaveMode:
     APPEND = "append"
     """Keep them, but for those of an earlier run of the same data set, which are replaced."""
     OVERWRITE = "overwrite"
-    """Remove them."""
+    """Remove them. ValueError: the data set reads one of them."""
     IGNORE = "ignore"
     """Write nothing."""
     ERROR = "error"
@@ -200,25 +200,45 @@ def write(
         if mode == "ignore":
             return
         raise ValueError(f'{folder} exists, and mode="error" writes only into a new directory')
-    if mode == "overwrite":
-        shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder, exist_ok=True)
     bounds = [rows_max] if rows_max else []
-    definition = repr((identity(operator), suffix, *partition, *bounds))
-    prefix = hashlib.blake2b(definition.encode(), digest_size=8).hexdigest()
-    step = Step(
-        WRITE, f"write_{suffix}", Writer(save, folder, prefix, suffix, options, partition, rows_max or 0, names)
-    )
-    needs = Needs(concurrency=concurrency) if concurrency else PLAIN
-    directory = job().store.journal
+    prefix = beginning_of(operator, folder, suffix, *partition, *bounds)
+    check_is_not_read(operator, folder, "" if mode == "overwrite" else f"{prefix}_")
+    if mode == "overwrite":
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+    os.makedirs(folder, exist_ok=True)
+    writer = Writer(save, folder, prefix, suffix, options, partition, rows_max or 0, names)
+    mapped = Mapped(operator, Step(WRITE, f"write_{suffix}", writer), Needs(concurrency=concurrency or None))
+    try:
+        _run(mapped, note, folder, prefix, options, len(partition), names is not None)
+    except BaseException:
+        forget(folder, prefix)
+        raise
+
+
+def _run(
+    mapped: Mapped,
+    note: Callable[[Stats], None],
+    folder: str,
+    prefix: str,
+    options: Mapping[str, object],
+    depth: int,
+    has_own_names: bool,
+) -> None:
+    """Run a data set whose last step writes files, and remove its other files, which lie `depth` directories below."""
+    operator, directory = mapped.parent, job().store.journal
     finished = Finished(directory, folder, prefix, operator, options) if directory and is_divisible(operator) else None
-    running = Running(Mapped(operator, step, needs), False, note, leave_out=finished.leave_out if finished else None)
-    below = os.path.join(glob.escape(folder), *["*"] * len(partition))
+    running = Running(mapped, False, note, leave_out=finished.leave_out if finished else None)
+    below = os.path.join(glob.escape(folder), *["*"] * depth)
     written = set(finished.kept) if finished else set()
+    if replaced := _others(below, folder, prefix, written):
+        count = numbers.plural(len(replaced), "file")
+        text = f"an earlier run has written this data set to {folder}: its {count} will be replaced"
+        log.say(log.line(log.INFO, log.DATA, text), quiet=False)
     try:
         for block in blocks_of(running):
             files = [Saved(**row) for row in blocks.to_rows(running.table(block))]  # type: ignore[arg-type]
-            if names and (twice := [file.name for file in files if file.name in written]):
+            if has_own_names and (twice := [file.name for file in files if file.name in written]):
                 raise ValueError(f"filename_provider has given the name {twice[0]} to two files: rows are lost")
             written.update(file.name for file in files)
             if finished:
@@ -226,12 +246,17 @@ def write(
                 finished.note(running.stream)
         if finished:  # not after an error: a block may have been taken, and its files not be known
             finished.note(running.stream, is_last=True)
-        _remove(name for name in glob.iglob(f"{below}/{prefix}_*") if os.path.relpath(name, folder) not in written)
+        _remove(_others(below, folder, prefix, written))
     finally:
         if finished:
             finished.close()
         running.wait_closed()
         _remove(glob.iglob(f"{below}/.{prefix}_*.new"))  # what ended before its file was whole
+
+
+def _others(below: str, folder: str, prefix: str, written: set[str]) -> list[str]:
+    """Files with this beginning of their names that are none of those that were written."""
+    return [name for name in glob.iglob(f"{below}/{prefix}_*") if os.path.relpath(name, folder) not in written]
 
 
 def of_format(options: Mapping[str, object], caller: str, takes_others: bool = True) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import pyarrow.fs  # noqa: E402
 from pyarrow import parquet  # noqa: E402
 
 from mpi_runtime import data  # noqa: E402
-from mpi_runtime.data.files import formats  # noqa: E402
+from mpi_runtime.data.datasource import names  # noqa: E402
+from mpi_runtime.data.files import formats, writing  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -53,11 +55,12 @@ def test_parquet(tmp_path: Path) -> None:
 def test_what_a_killed_process_was_writing_is_removed_by_the_next_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     data.range(10, override_num_blocks=2).write_parquet(str(out))
-    names = sorted(os.listdir(out))
-    (out / f".{names[0]}.0123456789abcdef.new").write_bytes(b"half")
+    files = sorted(os.listdir(out))
+    (out / f".{files[0]}.0123456789abcdef.new").write_bytes(b"half")
     (out / ".of_others.0123456789abcdef.new").touch()
+    names._written.clear()
     data.range(10, override_num_blocks=2).write_parquet(str(out))
-    assert sorted(os.listdir(out)) == [".of_others.0123456789abcdef.new", *names]
+    assert sorted(os.listdir(out)) == [".of_others.0123456789abcdef.new", *files]
 
 
 def test_large_rows_of_parquet_are_not_decoded_all_at_once(tmp_path: Path) -> None:
@@ -157,8 +160,12 @@ def test_what_is_written_is_read_again(tmp_path: Path, form: str) -> None:
     assert set(back.columns()) == {"id", "text"}
 
 
-def test_a_second_run_replaces_its_files_and_leaves_others(tmp_path: Path) -> None:
+def test_a_second_run_replaces_its_files_and_leaves_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(writing.log, "say", lambda line, quiet: said.append(str(line)))
+
     def write(count: int, blocks: int, add: int = 0) -> None:
+        names._written.clear()  # as in another process
         ds = data.range(count, override_num_blocks=blocks).map(lambda row: {"id": row["id"] + add})
         ds.write_parquet(str(tmp_path))
 
@@ -171,6 +178,55 @@ def test_a_second_run_replaces_its_files_and_leaves_others(tmp_path: Path) -> No
     data.from_items([{"id": 100}]).write_parquet(str(tmp_path))
     data.from_items([{"id": 101}]).write_parquet(str(tmp_path))
     assert ids(data.read_parquet(str(tmp_path))) == [*range(50), 100, 101]
+    assert sum("its 5 files will be replaced" in line for line in said) == len(said) == 2
+
+
+BASE = 0
+
+
+def plus_base(row: dict[str, Any]) -> dict[str, Any]:
+    return {"id": row["id"] + BASE}
+
+
+class Plus:
+    def __init__(self, base: int) -> None:
+        self.base = numpy.array([base])
+
+    def add(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {"id": row["id"] + int(self.base[0])}
+
+
+def test_only_the_same_rows_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a program writes twice is there twice, and another run that differs in a variable or a file adds rows."""
+    source = tmp_path / "in.csv"
+    kinds: dict[str, Callable[[], data.Dataset]] = {
+        "variable": lambda: data.range(1).map(plus_base),
+        "instance": lambda: data.range(1).map(Plus(BASE).add),
+        "argument": lambda: data.range(1).map(
+            lambda row, by: {"id": row["id"] + int(by[0])}, fn_args=(Plus(BASE).base,)
+        ),
+        "file": lambda: data.read_csv(str(source)),
+    }
+    for base in (5, 7):
+        names._written.clear()
+        monkeypatch.setitem(globals(), "BASE", base)
+        source.write_text(f"id\n{base}\n")
+        for kind, made in kinds.items():
+            for _ in range(2):
+                made().write_json(str(tmp_path / kind))
+    for kind in kinds:
+        assert ids(data.read_json(str(tmp_path / kind))) == [5, 5, 7, 7], kind
+
+
+def test_a_data_set_does_not_replace_the_files_that_it_reads(tmp_path: Path) -> None:
+    data.range(3).write_parquet(str(tmp_path / "out"))
+    ds = data.read_parquet(str(tmp_path / "out")).map(lambda row: {"id": row["id"] + 10})
+    with pytest.raises(ValueError, match="which this would replace"):
+        ds.write_parquet(str(tmp_path / "out"), mode="overwrite")
+    with pytest.raises(ValueError, match="which this would replace"):
+        ds.write_json(str(tmp_path), mode="overwrite")
+    ds.materialize().write_parquet(str(tmp_path / "out"), mode="overwrite")
+    assert ids(data.read_parquet(str(tmp_path / "out"))) == [10, 11, 12]
 
 
 def test_the_parts_of_a_union_have_files_of_their_own(tmp_path: Path) -> None:
@@ -216,6 +272,7 @@ def test_data_sets_that_differ_have_files_of_their_own(tmp_path: Path) -> None:
     }
     for name, (first, second) in pairs.items():
         for one in (first, second, second):  # the third run replaces what the second has written
+            names._written.clear()
             one.write_parquet(str(tmp_path / name))
         assert data.read_parquet(str(tmp_path / name)).count() == 12, name
 

@@ -18,6 +18,7 @@ from pyarrow import parquet  # noqa: E402
 
 import mpi_runtime  # noqa: E402
 from mpi_runtime import data  # noqa: E402
+from mpi_runtime.data import datasource  # noqa: E402
 from mpi_runtime.data.datasource import (  # noqa: E402
     BlockBasedFileDatasink,
     Datasink,
@@ -173,9 +174,12 @@ def test_files_of_sinks_are_there_as_a_whole(tmp_path: Path) -> None:
         data.range(2, override_num_blocks=1).write_datasink(Rows(tmp_path / "rows", file_format="txt"))
     [name] = os.listdir(tmp_path / "rows")
     assert name.endswith("_000000_000000.txt")
-    for _ in range(2):  # the same names
+    for _ in range(2):  # runs with the same names
+        datasource.names._written.clear()
         data.range(10, override_num_blocks=2).write_datasink(Tables(tmp_path / "tables"))
     assert len(os.listdir(tmp_path / "tables")) == 2
+    with pytest.raises(ValueError, match="which this would replace"):
+        data.read_text(str(tmp_path / "tables")).write_datasink(Tables(tmp_path, mode="overwrite"))
     assert data.read_text(str(tmp_path / "tables")).count() == 10
 
 
