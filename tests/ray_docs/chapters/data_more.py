@@ -168,6 +168,23 @@ def modes_of_saving():
         print(sorted(row["a"] for row in ray.data.read_parquet(out).take_all()))
 
 
+def a_second_write_adds_its_rows():
+    """What is written twice is there twice, and a variable of the program makes other rows."""
+    with _folder() as folder:
+        for factor in (1, 2):
+            _factors["a"] = factor
+            ray.data.range(2).map(_by_variable).write_parquet(str(folder / "out"))
+            ray.data.range(2).write_parquet(str(folder / "out"))
+        print(sorted(row["id"] for row in ray.data.read_parquet(str(folder / "out")).take_all()))
+
+
+_factors = {"a": 1}
+
+
+def _by_variable(row):
+    return {"id": (row["id"] + 1) * 10 * _factors["a"]}
+
+
 def converting_to_pandas():
     """All rows in a data frame; with a limit there must not be more."""
     ds = ray.data.from_items([{"a": i, "t": str(i)} for i in range(3)])
