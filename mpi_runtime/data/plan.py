@@ -168,6 +168,7 @@ class Building:
         stage = Stage(step.name, (up,), bundle_rows=step.batch_size or 1)
         if step.is_class:
             stage.pool = _pool(needs, self._cpus)
+            stage.keeps_cpus = needs.num_cpus is not None
         else:
             stage.tasks_max = _tasks_max(needs, stage.tasks_max)
         return self._new(stage, [step], needs, is_fusable=needs == PLAIN and not step.is_class)

@@ -77,17 +77,19 @@ class Running:
         if note is not None:
             note(self.stats)
         # If others keep all CPUs, such as the workers of a training, or actors of this stream, the rest asks for none.
-        of_actors = sum(one.stage.cpus * one.stage.pool[0] for one in building.built if one.stage.pool)
+        of_actors = {True: 0.0, False: 0.0}
+        for stage in stages:
+            of_actors[stage.keeps_cpus] += stage.cpus * stage.pool[0] if stage.pool else 0.0
         self._cpus = cpus
-        free = mpi_runtime.available_resources().get("CPU", 0.0) - of_actors
-        self._have_actors_cpus, self._has_cpus = free >= 0, free >= 1
+        free = mpi_runtime.available_resources().get("CPU", 0.0) - of_actors[True]
+        self._have_actors_cpus, self._has_cpus = free >= of_actors[False], free >= 1
         self._looks_s = time.monotonic() + STUCK_S
         self._calls: dict[int, Call] = {}
         self._actors: dict[tuple[int, int], ActorHandle] = {}
         self._deaths: dict[tuple[int, int], tuple[int, int]] = {}
         """For actors that were found dead: what their stage had made then, and how often they had restarted before."""
         self._holders: set[tuple[int, int]] = set()
-        """Actors that have CPUs although their stage does not state it."""
+        """Actors that need a CPU to be created although their stage does not state it."""
         self._cancelled: list[ObjectRef[object]] = []
         self.empty: ObjectRef[pyarrow.Table] | None = None
         """A block without rows, which has the columns of a result without rows."""
@@ -164,10 +166,11 @@ class Running:
                     self._forget(task).generator.close()
             case Open(stage, actor):
                 built = self._built[stage]
-                cpus = built.stage.cpus if self._have_actors_cpus or built.needs.num_cpus is not None else 0
-                if cpus and built.needs.num_cpus is None:
+                options = built.needs.options_of_calls
+                if built.stage.cpus and self._have_actors_cpus and not built.stage.keeps_cpus:
                     self._holders.add((stage, actor))
-                options = built.needs.options_of_calls | {"num_cpus": cpus}
+                else:
+                    options["num_cpus"] = built.needs.num_cpus or 0
                 options |= {"max_restarts": -1, "max_task_retries": options.pop("max_retries", RETRIES)}
                 self._actors[stage, actor] = actor_of_stage.options(**options).remote(self._chains[stage])
             case Close(stage, actor):
