@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from types import CellType, CodeType, FunctionType
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -115,12 +116,24 @@ class Built(Struct):
     is_stored: bool = False
 
 
+class Earlier(Protocol):
+    """What earlier runs of the same program have left."""
+
+    def sizes(self, cpus: int, block_bytes: int) -> tuple[int, int]:
+        """The number of CPUs and the size of blocks that parts of sources are made for; the arguments: of this run."""
+
+    def leave_out(self, stages: list[Stage]) -> bool:
+        """Remove parts of sources. Return whether what becomes of different parts is not to be mixed."""
+
+
 class Building:
     """Makes stages of operators."""
 
-    def __init__(self, cpus: int, block_bytes: int) -> None:
+    def __init__(self, cpus: int, block_bytes: int, of_parts: tuple[int, int] | None = None) -> None:
+        """`of_parts`: the same numbers for parts of sources, if they are others."""
         self._cpus = cpus
         self._block_bytes = block_bytes
+        self._of_parts = of_parts or (cpus, block_bytes)
         self._sources = 0
         self.built: list[Built] = []
 
@@ -145,7 +158,7 @@ class Building:
                 return self._new(Stage(f"repartition({rows} rows)", (up,), bundle_rows=rows), steps)
 
     def _source(self, source: Source) -> int:
-        blocks = source.blocks(self._cpus, self._block_bytes)
+        blocks = source.blocks(*self._of_parts)
         for i, block in enumerate(blocks):
             block.key = (self._sources, i)
         self._sources += 1

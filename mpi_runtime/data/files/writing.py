@@ -212,7 +212,7 @@ def write(
     needs = Needs(concurrency=concurrency) if concurrency else PLAIN
     directory = job().store.journal
     finished = Finished(directory, folder, prefix, operator, options) if directory and is_divisible(operator) else None
-    running = Running(Mapped(operator, step, needs), False, note, leave_out=finished.leave_out if finished else None)
+    running = Running(Mapped(operator, step, needs), False, note, earlier=finished)
     below = os.path.join(glob.escape(folder), *["*"] * len(partition))
     written = set(finished.kept) if finished else set()
     try:
