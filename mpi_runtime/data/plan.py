@@ -26,6 +26,8 @@ class Needs(Struct, frozen=True):
     resources: Mapping[str, float] = {}
     concurrency: Concurrency = None
     options: Mapping[str, object] = {}
+    each: Callable[[], Mapping[str, object]] | None = None
+    """Returns further options, for each task or actor."""
 
     @property
     def options_of_calls(self) -> dict[str, object]:
@@ -37,6 +39,10 @@ class Needs(Struct, frozen=True):
         if self.resources:
             given["resources"] = dict(self.resources)
         return given
+
+    def of_next_call(self) -> dict[str, object]:
+        """Options of the next task or actor, which take precedence."""
+        return dict(self.each()) if self.each else {}
 
 
 PLAIN = Needs()

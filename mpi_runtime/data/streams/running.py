@@ -167,6 +167,7 @@ class Running:
                     self._holders.add((stage, actor))
                 else:
                     options["num_cpus"] = built.needs.num_cpus or 0
+                options |= built.needs.of_next_call()
                 options |= {"max_restarts": -1, "max_task_retries": options.pop("max_retries", RETRIES)}
                 self._actors[stage, actor] = actor_of_stage.options(**options).remote(self._chains[stage])
             case Close(stage, actor):
@@ -187,8 +188,8 @@ class Running:
             generator = method.options(**STREAMS).remote(header, *inputs)
         else:
             named = {"num_cpus": built.stage.cpus if has_cpus else built.needs.num_cpus or 0, "name": built.stage.name}
-            options = {"max_retries": RETRIES} | built.needs.options_of_calls | named | STREAMS
-            generator = run_task.options(**options).remote(chain, header, *inputs)
+            options = {"max_retries": RETRIES} | built.needs.options_of_calls | named | built.needs.of_next_call()
+            generator = run_task.options(**options | STREAMS).remote(chain, header, *inputs)
         recipe = recipe_of(chain, header, tuple(task.inputs), built.needs)
         self._calls[id(task)] = call = Call(task, generator, recipe, tuple(task.inputs), has_cpus)
         if before is not None:
