@@ -21,6 +21,8 @@ DATA = "data"
 """The column of arrays that have no name."""
 FORMATS = ("default", "numpy", "pandas", "pyarrow", None)
 """Forms of batches. "default" is "numpy", and None "pyarrow", the form of blocks."""
+STRINGS_BYTES = 1 << 31
+"""The most that a column of usual strings has room for."""
 NO_COLUMNS = "rows need a column: without one nothing of them could be passed on. Keep one, or make one"
 Row = dict[str, object]
 
@@ -89,13 +91,23 @@ def of_pandas(frame: pandas.DataFrame) -> pyarrow.Table:
     columns = _columns()
     named = any(name is not None for name in frame.index.names)
     if object not in list(frame.dtypes) or named:
-        return pa.Table.from_pandas(frame, preserve_index=None if named else False).replace_schema_metadata()
+        table = pa.Table.from_pandas(frame, preserve_index=None if named else False).replace_schema_metadata()
+        return _with_usual_strings(table)
     made = {}
     for name in frame.columns:
         series = frame[name]
         is_object = series.dtype == object
         made[str(name)] = columns.of_values(_plain(series)) if is_object else pa.array(series, from_pandas=True)
-    return pa.table(made)
+    return _with_usual_strings(pa.table(made))
+
+
+def _with_usual_strings(table: pyarrow.Table) -> pyarrow.Table:
+    """A table with the type of strings that other blocks have, such as for joins. Those of pandas 3 have another."""
+    for place, field in enumerate(table.schema):
+        column = table.column(place)
+        if field.type == pa.large_string() and column.nbytes < STRINGS_BYTES:
+            table = table.set_column(place, field.name, column.cast(pa.string()))
+    return table
 
 
 def _plain(series: pandas.Series) -> list[object]:

@@ -168,7 +168,7 @@ class Dataset(DataIterator, Saving):
                 task or actor has: `num_cpus`, `num_gpus`, `memory`, `resources`. `concurrency`: the most tasks, the
                 number of actors, or the least and the greatest number of actors, as (1, 4). `compute`: a strategy in
                 place of `concurrency`. `runtime_env`, `scheduling_strategy`, `label_selector` and `max_retries` as of
-                calls.
+                calls. `ray_remote_args_fn` returns such options as a dictionary, for each task or actor.
         """
         blocks.check_format(batch_format)
         if isinstance(batch_size, str):
@@ -180,10 +180,10 @@ class Dataset(DataIterator, Saving):
         return self._mapped(BATCHES, "map_batches", fn, options, batches)
 
     def limit(self, limit: int) -> Dataset:
-        """Keep the first `limit` rows. What would make others is not run."""
-        if not isinstance(limit, int) or limit < 0:
-            raise ValueError(f"limit must be a whole number, 0 or more, not {limit!r}")
-        return Dataset(Limited(self._operator, limit))
+        """Keep the first `limit` rows: none, if it is below 0. What would make others is not run."""
+        if not isinstance(limit, int):
+            raise ValueError(f"limit must be a whole number, not {limit!r}")
+        return Dataset(Limited(self._operator, max(0, limit)))
 
     def select_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Keep these columns."""

@@ -67,6 +67,7 @@ def needs(
     concurrency: object = None,
     resources: Mapping[str, float] | None = None,
     max_concurrency: int | None = None,
+    ray_remote_args_fn: Callable[[], Mapping[str, object]] | None = None,
     **options: object,
 ) -> Needs:
     """Check what each task or actor of a function has.
@@ -89,6 +90,8 @@ def needs(
         concurrency = _of_compute(compute, caller)
     found = _concurrency(concurrency, is_class, caller)
     check_resources("resources", dict(resources or {}))
+    if ray_remote_args_fn is not None and not callable(ray_remote_args_fn):
+        raise TypeError(f"{caller}(ray_remote_args_fn=...) takes a function of options, not {ray_remote_args_fn!r}")
     for name, amount in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
         if amount is not None and (not isinstance(amount, int | float) or amount < 0):
             raise ValueError(f"{caller}({name}={amount!r}): it must be 0 or more")
@@ -99,6 +102,7 @@ def needs(
         dict(resources or {}),
         found,
         options,
+        ray_remote_args_fn,
     )
 
 

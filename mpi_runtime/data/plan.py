@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from types import CellType, CodeType, FunctionType
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -26,6 +27,8 @@ class Needs(Struct, frozen=True):
     resources: Mapping[str, float] = {}
     concurrency: Concurrency = None
     options: Mapping[str, object] = {}
+    each: Callable[[], Mapping[str, object]] | None = None
+    """Returns further options, for each task or actor."""
 
     @property
     def options_of_calls(self) -> dict[str, object]:
@@ -37,6 +40,10 @@ class Needs(Struct, frozen=True):
         if self.resources:
             given["resources"] = dict(self.resources)
         return given
+
+    def of_next_call(self) -> dict[str, object]:
+        """Options of the next task or actor, which take precedence."""
+        return dict(self.each()) if self.each else {}
 
 
 PLAIN = Needs()
@@ -116,12 +123,24 @@ class Built(Struct):
     is_stored: bool = False
 
 
+class Earlier(Protocol):
+    """What earlier runs of the same program have left."""
+
+    def sizes(self, cpus: int, block_bytes: int) -> tuple[int, int]:
+        """The number of CPUs and the size of blocks that parts of sources are made for; the arguments: of this run."""
+
+    def leave_out(self, stages: list[Stage]) -> bool:
+        """Remove parts of sources. Return whether what becomes of different parts is not to be mixed."""
+
+
 class Building:
     """Makes stages of operators."""
 
-    def __init__(self, cpus: int, block_bytes: int) -> None:
+    def __init__(self, cpus: int, block_bytes: int, of_parts: tuple[int, int] | None = None) -> None:
+        """`of_parts`: the same numbers for parts of sources, if they are others."""
         self._cpus = cpus
         self._block_bytes = block_bytes
+        self._of_parts = of_parts or (cpus, block_bytes)
         self._sources = 0
         self.built: list[Built] = []
 
@@ -146,7 +165,7 @@ class Building:
                 return self._new(Stage(f"repartition({rows} rows)", (up,), bundle_rows=rows), steps)
 
     def _source(self, source: Source) -> int:
-        blocks = source.blocks(self._cpus, self._block_bytes)
+        blocks = source.blocks(*self._of_parts)
         for i, block in enumerate(blocks):
             block.key = (self._sources, i)
         self._sources += 1
@@ -169,6 +188,7 @@ class Building:
         stage = Stage(step.name, (up,), bundle_rows=step.batch_size or 1)
         if step.is_class:
             stage.pool = _pool(needs, self._cpus)
+            stage.keeps_cpus = needs.num_cpus is not None
         else:
             stage.tasks_max = _tasks_max(needs, stage.tasks_max)
         return self._new(stage, [step], needs, is_fusable=needs == PLAIN and not step.is_class)

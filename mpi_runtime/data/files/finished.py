@@ -5,16 +5,18 @@ blocks of two units. So when nothing of a unit is on its way any more, its files
 
 A file in the journal has a record for each such unit: its parts, and the names, sizes and times of its files. A run
 with the same plan leaves these parts out, if the files are as they were. The plan is a digest of the functions with all
-that they refer to, of their arguments, and of the sources: their parts, and the sizes and times of files. Each run
-replaces the file of the journal by a new one with the records that it trusts. So a run that continues although another
-has taken over the journal writes into a file that nobody reads.
+that they refer to, of their arguments, and of the sources: their parts, and the sizes and times of files. All but the
+parts has a digest of its own: if it is the same, the parts are made as in the earlier run, whatever CPUs and stores the
+job has now. Each run replaces the file of the journal by a new one with the records that it trusts. So a run that
+continues although another has taken over the journal writes into a file that nobody reads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,6 +53,11 @@ class Plan(Struct, frozen=True, array_like=True, tag=1):
     """The first record."""
 
     digest: bytes
+    all_but_parts: bytes = b""
+    """The digest without the parts of sources. An older version has not recorded it, nor what follows."""
+    cpus: int = 0
+    block_bytes: int = 0
+    """What parts of sources were made for."""
 
 
 class Unit(Struct, frozen=True, array_like=True, tag=2):
@@ -87,6 +94,7 @@ class Finished:
         self._path = Path(journal, FOLDER, digest_of((folder, prefix)).hex())
         self._operator = operator
         self._words = folder, prefix, dict(options), words_of(operator)
+        self._sizes = 0, 0
         self._files: dict[Part, list[Saved]] = {}
         """The files of units that have begun."""
         self._noted: set[Part] = set()
@@ -95,13 +103,23 @@ class Finished:
         self.kept: list[str] = []
         """The names of files of earlier runs."""
 
+    def sizes(self, cpus: int, block_bytes: int) -> tuple[int, int]:
+        """What parts of sources are made for: the same as in an earlier run with these functions and inputs."""
+        self._sizes = cpus, block_bytes
+        with contextlib.suppress(OSError):  # `leave_out` says it
+            match self._recorded():
+                case [Plan(_, all_but_parts, earlier_cpus, earlier_bytes), _, *_] if earlier_cpus:  # a unit has ended
+                    if all_but_parts == self._digest():
+                        self._sizes = earlier_cpus, earlier_bytes
+        return self._sizes
+
     def leave_out(self, stages: list[Stage]) -> bool:
         """Leave out the parts of sources that are written. Return whether this run records units."""
         parts = [block for stage in stages if not stage.inputs for block in stage.queues[0]]
-        of_sources = [part.value if isinstance(part.value, Piece) else part.rows for part in parts]
-        plan = digest_of((self._words, of_sources, [_states(one) for one in sources(self._operator)]))
-        if not plan:
+        digest = self._digest([part.value if isinstance(part.value, Piece) else part.rows for part in parts])
+        if not digest:
             return False
+        plan = Plan(digest, self._digest(), *self._sizes)
         try:
             found = self._trusted(plan)
             self._begin(plan, found)
@@ -150,13 +168,20 @@ class Finished:
             self._file.close()
             self._file = None
 
-    def _trusted(self, plan: bytes) -> list[Unit]:
+    def _digest(self, parts: Sequence[object] = ()) -> bytes:
+        """A digest of the functions, and of the sources with these parts; empty: there is none."""
+        return digest_of((self._words, list(parts), [_states(one) for one in sources(self._operator)]))
+
+    def _recorded(self) -> list[Plan | Unit]:
         try:
             with open(private.open_file(self._path), "rb") as file:
-                bodies = segments.bodies_in(file.read(), _BODIES)[0]
+                return segments.bodies_in(file.read(), _BODIES)[0]
         except FileNotFoundError:
             return []
-        if not bodies or bodies[0] != Plan(plan):
+
+    def _trusted(self, plan: Plan) -> list[Unit]:
+        bodies = self._recorded()
+        if not bodies or not isinstance(bodies[0], Plan) or bodies[0].digest != plan.digest:
             return []
         return [one for one in bodies if isinstance(one, Unit) and all(map(self._is_there, one.files))]
 
@@ -166,11 +191,11 @@ class Finished:
         except OSError:
             return False
 
-    def _begin(self, plan: bytes, units: list[Unit]) -> None:
+    def _begin(self, plan: Plan, units: list[Unit]) -> None:
         private.make_directory(self._path.parent)
         with beside(self._path) as spare:
             self._file = open(private.create_file(spare), "wb", buffering=0)  # noqa: SIM115  (see `close`)
-            segments.write_all(self._file, b"".join(map(segments.frame, (Plan(plan), *units))))
+            segments.write_all(self._file, b"".join(map(segments.frame, (plan, *units))))
 
     def _fail(self, error: OSError) -> None:
         self.close()

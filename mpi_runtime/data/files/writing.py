@@ -228,7 +228,7 @@ def _run(
     """Run a data set whose last step writes files, and remove its other files, which lie `depth` directories below."""
     operator, directory = mapped.parent, job().store.journal
     finished = Finished(directory, folder, prefix, operator, options) if directory and is_divisible(operator) else None
-    running = Running(mapped, False, note, leave_out=finished.leave_out if finished else None)
+    running = Running(mapped, False, note, earlier=finished)
     below = os.path.join(glob.escape(folder), *["*"] * depth)
     written = set(finished.kept) if finished else set()
     if replaced := _others(below, folder, prefix, written):

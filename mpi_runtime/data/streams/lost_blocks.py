@@ -134,7 +134,7 @@ def recipe_of(chain: object, header: Header, inputs: tuple[Block, ...], needs: N
     options = needs.options
     is_bound = options.get("label_selector") or options.get("scheduling_strategy") not in ANYWHERE
     depth = 1 + depth_of(inputs)
-    if needs.num_gpus or needs.memory or needs.resources or is_bound or depth > DEPTH_MAX:
+    if needs.num_gpus or needs.memory or needs.resources or needs.each or is_bound or depth > DEPTH_MAX:
         return None
     return Recipe(chain, header, inputs, options.get("runtime_env"), depth)
 

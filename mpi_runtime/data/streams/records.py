@@ -63,6 +63,8 @@ class Stage(Struct, eq=False):
     tasks_max: int = 1_000_000
     pool: tuple[int, int] | None = None
     """The least and the greatest number of actors."""
+    keeps_cpus: bool = False
+    """Whether its actors have their CPUs also while they wait for blocks."""
     is_apart: bool = False
     """Its tasks do not mix what tasks before them have made of different parts of the sources."""
     limit: int | None = None

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 import mpi_runtime
 from mpi_runtime.data.context import MIB, DataContext
-from mpi_runtime.data.plan import Building, Built, Operator, has_order
+from mpi_runtime.data.plan import Building, Built, Earlier, Operator, has_order
 from mpi_runtime.data.steps import BlockError, Header, Meta
 from mpi_runtime.data.streams.calls import STREAMS, Call, actor_of_stage, run_task
 from mpi_runtime.data.streams.lost_blocks import REBUILDS_MAX, RETRIES, STUCK_S, Rebuilding, forget, recipe_of, table_of
 from mpi_runtime.data.streams.progress import Bar, Stats
-from mpi_runtime.data.streams.records import Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
+from mpi_runtime.data.streams.records import Block, Cancel, Close, Open, Order, Resume, Start, Task
 from mpi_runtime.data.streams.stream import Stream
 from mpi_runtime.errors import ObjectLostError
 from mpi_runtime.show import log
@@ -51,12 +51,9 @@ class Running:
         ordered: bool,
         note: Callable[[Stats], None] | None = None,
         settings: DataContext | None = None,
-        leave_out: Callable[[list[Stage]], bool] | None = None,
+        earlier: Earlier | None = None,
     ) -> None:
-        """Start nothing yet. `note` gets the counts of the run; None as `settings`: those of this process.
-
-        `leave_out` may remove parts of sources. It returns whether what becomes of different parts is not to be mixed.
-        """
+        """Start nothing yet. `note` gets the counts of the run; None as `settings`: those of this process."""
         context = settings or DataContext.get_current()
         total = mpi_runtime.cluster_resources()
         budget = context.execution_options.budget or int(SHARE * total.get("object_store_memory", 1 << 30))
@@ -64,30 +61,31 @@ class Running:
         cpus = total.get("CPU", 1.0)
         of_cpus = int(cpus) or 1
         block_bytes = max(1, min(largest, max(MIB, budget // (BLOCKS_OF_CPU * of_cpus))))
-        building = Building(of_cpus, block_bytes)
+        building = Building(of_cpus, block_bytes, earlier.sizes(of_cpus, block_bytes) if earlier else None)
         building.add(operator)
         self._errors_max = context.max_errored_blocks
         self._built: list[Built] = building.built
         self._chains = [mpi_runtime.put(chain) for chain in building.chains(self._errors_max != 0)]
         ordered = ordered or context.execution_options.preserve_order or has_order(operator)
         stages = [one.stage for one in building.built]
-        is_apart = leave_out is not None and leave_out(stages)
+        is_apart = earlier is not None and earlier.leave_out(stages)
         self.stream = Stream(stages, budget, cpus, block_bytes, ordered, is_apart)
         self.stats = Stats(self.stream, time.monotonic())
         if note is not None:
             note(self.stats)
         # If others keep all CPUs, such as the workers of a training, or actors of this stream, the rest asks for none.
-        of_actors = sum(one.stage.cpus * one.stage.pool[0] for one in building.built if one.stage.pool)
+        of_actors = [(stage.keeps_cpus, stage.cpus * stage.pool[0]) for stage in stages if stage.pool]
         self._cpus = cpus
-        free = mpi_runtime.available_resources().get("CPU", 0.0) - of_actors
-        self._have_actors_cpus, self._has_cpus = free >= 0, free >= 1
+        free = mpi_runtime.available_resources().get("CPU", 0.0) - sum(kept * amount for kept, amount in of_actors)
+        self._have_actors_cpus = free >= sum(amount for kept, amount in of_actors if not kept)
+        self._has_cpus = free >= 1
         self._looks_s = time.monotonic() + STUCK_S
         self._calls: dict[int, Call] = {}
         self._actors: dict[tuple[int, int], ActorHandle] = {}
         self._deaths: dict[tuple[int, int], tuple[int, int]] = {}
         """For actors that were found dead: what their stage had made then, and how often they had restarted before."""
         self._holders: set[tuple[int, int]] = set()
-        """Actors that have CPUs although their stage does not state it."""
+        """Actors that need a CPU to be created although their stage does not state it."""
         self._cancelled: list[ObjectRef[object]] = []
         self.empty: ObjectRef[pyarrow.Table] | None = None
         """A block without rows, which has the columns of a result without rows."""
@@ -164,10 +162,12 @@ class Running:
                     self._forget(task).generator.close()
             case Open(stage, actor):
                 built = self._built[stage]
-                cpus = built.stage.cpus if self._have_actors_cpus or built.needs.num_cpus is not None else 0
-                if cpus and built.needs.num_cpus is None:
+                options = built.needs.options_of_calls
+                if built.stage.cpus and self._have_actors_cpus and not built.stage.keeps_cpus:
                     self._holders.add((stage, actor))
-                options = built.needs.options_of_calls | {"num_cpus": cpus}
+                else:
+                    options["num_cpus"] = built.needs.num_cpus or 0
+                options |= built.needs.of_next_call()
                 options |= {"max_restarts": -1, "max_task_retries": options.pop("max_retries", RETRIES)}
                 self._actors[stage, actor] = actor_of_stage.options(**options).remote(self._chains[stage])
             case Close(stage, actor):
@@ -188,8 +188,8 @@ class Running:
             generator = method.options(**STREAMS).remote(header, *inputs)
         else:
             named = {"num_cpus": built.stage.cpus if has_cpus else built.needs.num_cpus or 0, "name": built.stage.name}
-            options = {"max_retries": RETRIES} | built.needs.options_of_calls | named | STREAMS
-            generator = run_task.options(**options).remote(chain, header, *inputs)
+            options = {"max_retries": RETRIES} | built.needs.options_of_calls | named | built.needs.of_next_call()
+            generator = run_task.options(**options | STREAMS).remote(chain, header, *inputs)
         recipe = recipe_of(chain, header, tuple(task.inputs), built.needs)
         self._calls[id(task)] = call = Call(task, generator, recipe, tuple(task.inputs), has_cpus)
         if before is not None:

@@ -270,10 +270,14 @@ class Stream:
         if stage.pool or not stage.cpus:
             return True
         used = sum(self.stages[task.stage].cpus for task in self._open_tasks() if task.actor < 0 and not task.is_paused)
-        return used + stage.cpus <= max(self._cpus - self._cpus_of_actors(), 1.0) + LOOKAHEAD_CPUS or not used
+        of_actors = sum(one.cpus * self._working(one) for one in self.stages)
+        return used + stage.cpus <= max(self._cpus - of_actors, 1.0) + LOOKAHEAD_CPUS or not used
 
-    def _cpus_of_actors(self) -> float:
-        return sum(stage.cpus * len(stage.actors) for stage in self.stages)
+    def _working(self, stage: Stage) -> int:
+        """How many actors of a stage others leave their CPUs to."""
+        if stage.keeps_cpus:
+            return len(stage.actors)
+        return sum(self._is_making(calls[0]) for calls in stage.actors.values() if calls)
 
     def _scale(self, number: int, stage: Stage, pool: tuple[int, int]) -> None:
         least, most = pool
@@ -282,7 +286,8 @@ class Stream:
                 self._close(number, actor)
             return
         is_full = all(len(calls) >= CALLS_OF_ACTOR for calls in stage.actors.values())
-        spare = self._cpus - self._cpus_of_actors() - (len(self.stages) > 1)
+        of_actors = sum(one.cpus * len(one.actors) for one in self.stages)
+        spare = self._cpus - of_actors - (len(self.stages) > 1)
         may_open = is_full and len(stage.actors) < most and stage.cpus <= spare
         if (may_open or not stage.actors) and self._queue(stage) is not None:  # the last one may have made way
             self._open(number)

@@ -125,10 +125,10 @@ class Work:
             raise ValueError("bad")
         return {"id": batch["id"] * factor}
 
-def run(change=lambda ds: ds, cpus=1):
+def run(change=lambda ds: ds, cpus=1, blocks=4):
     (folder / "made").mkdir()
     with mpi_runtime.init(num_cpus=cpus, journal=str(folder / "journal")):
-        change(data.read_csv(folder / "in", override_num_blocks=4)).map_batches(Work).write_parquet(out)
+        change(data.read_csv(folder / "in", override_num_blocks=blocks)).map_batches(Work).write_parquet(out)
     found = sorted(row for path in (folder / "made").iterdir() for row in path.name.split("_"))
     shutil.rmtree(folder / "made")
     return found
@@ -155,8 +155,17 @@ def classes():
     print("files", len(list(out.iterdir())))
 
 def cpus():
-    print("first", run())
-    print("with more CPUs", run(cpus=3))
+    for i in range(4, 9):
+        (folder / "in" / f"{i}.csv").write_text(f"id\\n{i}\\n")
+    print("first", run(blocks=None))
+    print("with more CPUs", run(cpus=3, blocks=None))
+    kept = sorted(out.iterdir())[0]
+    kept.unlink()
+    print("a file is gone", run(cpus=2, blocks=None))
+    os.utime(folder / "in" / "0.csv")
+    print("an input is newer", run(cpus=3, blocks=None), len(list(out.iterdir())))
+    print("with fewer CPUs", run(blocks=None), len(list(out.iterdir())))
+    print("a number of blocks", run(blocks=2), len(list(out.iterdir())))
 
 def never():
     "What is never recorded: what needs other rows, and failures."
@@ -172,12 +181,16 @@ def never():
 globals()[sys.argv[2]]()
 """
 EVERY = ["0", "1", "2", "3"]
+NINE = [str(i) for i in range(9)]
 LINES = {
     "files": [
         f"first {EVERY}", "again []", "a file is gone, and one is another ['1', '3']", f"an input is newer {EVERY}",
     ],
     "classes": [f"first {EVERY}", f"another class {EVERY}", f"the class from before {EVERY}", "files 4"],
-    "cpus": [f"first {EVERY}", "with more CPUs []"],
+    "cpus": [
+        f"first {NINE}", "with more CPUs []", "a file is gone ['0', '1']", f"an input is newer {NINE} 9",
+        "with fewer CPUs [] 9", f"a number of blocks {NINE} 2",
+    ],
     "never": [
         f"a limit {EVERY} {EVERY}", f"a sort {EVERY} {EVERY}", f"blocks of two rows {EVERY} 2",
         f"a failure {EVERY} ['2']",
@@ -189,6 +202,12 @@ LINES = {
 def test_what_has_changed_is_made_again(tmp_path: Path, kind: str) -> None:
     with start_program(CHANGES, str(tmp_path), kind) as program:
         assert program.finish(timeout=120).expect().stdout.splitlines() == LINES[kind]
+
+
+def test_a_journal_of_an_older_version_continues() -> None:
+    """Its plan has a digest alone."""
+    body = msgspec.msgpack.encode([1, b"digest"])
+    assert msgspec.msgpack.Decoder(Plan | Unit).decode(body) == Plan(b"digest")
 
 
 INTERRUPTED = """

@@ -628,6 +628,7 @@ def limits_and_unions():
     """The first rows; the rows of several."""
     ds = ray.data.range(1000)
     print(ds.limit(3).take_all(), ds.limit(0).count(), ds.limit(5000).count())
+    print(ds.limit(-1).take_all(), ds.take(-1))
     print(ds.limit(5).map(lambda row: {"id": -row["id"]}).limit(2).take_all())
     rows = ray.data.range(2).union(ray.data.range(3), ray.data.from_items([{"id": 7}])).take_all()
     print(sorted(row["id"] for row in rows))
@@ -713,5 +714,8 @@ def needs_of_functions():
     print(ds.map(lambda row: row, num_cpus=2).count(), ds.map_batches(lambda batch: batch, num_cpus=0.5).count())
     print(ds.map(lambda row: row, resources={"special": 1}).count(), ds.map(lambda row: row, memory=1000).count())
     print(ds.map(lambda row: row, concurrency=2).count())
+    asked = []
+    chosen = ds.map(lambda row: {"id": -row["id"]}, ray_remote_args_fn=lambda: asked.append(1) or {"num_cpus": 0.5})
+    print(sorted(row["id"] for row in chosen.take_all()), bool(asked))
     print(raised(lambda: ds.map(lambda row: row, concurrency=-1).count(), "ValueError", "Exception"))
     print(raised(lambda: ds.map_batches(lambda batch: batch, fn_constructor_args=[1]).count(), "ValueError"))

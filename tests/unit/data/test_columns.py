@@ -45,3 +45,13 @@ def test_lists_with_missing_values_stay_lists() -> None:
     assert batch_of(pyarrow.array([[1], None])).tolist() == [[1], None]
     assert [part.tolist() for part in batch_of(pyarrow.array([[1, None], [2]]))] == [[1, None], [2]]
     assert batch_of(pyarrow.array([["a"], ["b"]])).tolist() == [["a"], ["b"]]
+
+
+def test_strings_of_pandas_have_the_type_of_others() -> None:
+    """Also beside a column of objects. pandas 3 has `large_string`."""
+    pandas = pytest.importorskip("pandas")
+    for others in ({}, {"o": [{"a": 1}, None]}):
+        frame = pandas.DataFrame({"s": pandas.Series(["a", None], dtype="str"), **others})
+        table = blocks.of_pandas(frame)
+        assert table.schema.field("s").type == pyarrow.string()
+        assert table.column("s").to_pylist() == ["a", None]

@@ -30,6 +30,11 @@ from mpi_runtime.data.streams import coroutines  # noqa: E402
 from mpi_runtime.data.streams.coroutines import in_order  # noqa: E402
 
 
+async def others_end() -> None:
+    """Wait for calls that were cancelled. asyncio would complain of those that are left behind with a closed loop."""
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+
 @pytest.fixture(autouse=True)
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A loop that ends with the test, in place of one that lasts as long as the process."""
@@ -38,6 +43,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     thread.start()
     monkeypatch.setattr(coroutines, "_loops", [loop])
     yield
+    asyncio.run_coroutine_threadsafe(others_end(), loop).result(60)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()

@@ -261,6 +261,25 @@ def test_large_blocks_are_not_sent_to_actors_ahead() -> None:
         assert sum(map(len, stages[1].actors.values())) == calls
 
 
+@pytest.mark.parametrize(("keeps", "idle", "busy"), [(False, 5, 4), (True, 4, 4)])
+def test_readers_use_the_cpus_of_actors_that_wait_for_blocks(keeps: bool, idle: int, busy: int) -> None:
+    """On four CPUs, with one task more than fit."""
+    blocks = deque(Block(i, 1, 1, key=(0, i)) for i in range(100))
+    stages = [Stage("read", queues=[blocks]), Stage("model", (0,), pool=(1, 1), keeps_cpus=keeps)]
+    stream = Stream(stages, BUDGET, 4, 1, False)
+
+    def readers() -> list[Task]:
+        return [task for task in stages[0].tasks if not task.is_done]
+
+    stream.decide()
+    assert len(readers()) == idle
+    task = readers()[0]
+    stream.made(task, Block(task.key, 1, 1))
+    stream.ended(task)
+    stream.decide()
+    assert (len(stages[1].tasks), len(readers())) == (1, busy)
+
+
 def test_actors_grow_with_the_work_and_shrink_without() -> None:
     blocks = deque(Block(i, 1, 1, key=(i,)) for i in range(100))
     stages = [Stage("read", queues=[blocks]), Stage("model", (0,), cpus=0, pool=(1, 4))]
