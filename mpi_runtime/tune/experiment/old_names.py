@@ -299,6 +299,8 @@ def run(
 
 def _several(experiments: Sequence[object], arguments: dict[str, Any]) -> ExperimentAnalysis:
     """Run several experiments with these arguments."""
+    for one in experiments:  # before the first one runs
+        _ = one if isinstance(one, Experiment) else prepared(one)
     each = {**arguments, "raise_on_failed_trial": False}
     grid = Several([run(**{**each, "run_or_experiment": one}).results_grid for one in experiments])
     return _analysis(grid, arguments["metric"], arguments["mode"], arguments["raise_on_failed_trial"])
