@@ -196,6 +196,7 @@ RENAMED: dict[str, str] = {
     # Names that are elsewhere here.
     "ray.LoggingConfig": "mpi_runtime.as_ray.logging_config.LoggingConfig",
     "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
+    "ray.tune.search.variant_generator.format_vars": "mpi_runtime.tune.counting.format_vars",
     "ray.tune.schedulers.create_scheduler": "mpi_runtime.tune.create_scheduler",
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",
     **{f"ray.train.lightning.Ray{name}": f"mpi_runtime.train.lightning.{name}" for name in _STRATEGIES},

@@ -1,5 +1,7 @@
 """`ray.tune.result`: names of reported values, and of files."""
 
+CONFIG_PREFIX = "config"
+DEFAULT_EXPERIMENT_NAME = "default"
 DEFAULT_METRIC = "_metric"
 DONE = "done"
 EPISODES_THIS_ITER = "episodes_this_iter"
@@ -25,6 +27,9 @@ TIME_THIS_ITER_S = "time_this_iter_s"
 TIME_TOTAL_S = "time_total_s"
 TRAINING_ITERATION = "training_iteration"
 TRIAL_ID = "trial_id"
+DEBUG_METRICS = (TRIAL_ID, "experiment_id", "date", TIMESTAMP, PID, HOSTNAME, NODE_IP, "config")
+"""Names of values that `Trial.metric_analysis` leaves out."""
+DEFAULT_EXPERIMENT_INFO_KEYS = ("trainable_name", EXPERIMENT_TAG, TRIAL_ID)
 DEFAULT_RESULT_KEYS = (TRAINING_ITERATION, TIME_TOTAL_S, MEAN_ACCURACY, MEAN_LOSS)
 AUTO_RESULT_KEYS = (
     *(TRAINING_ITERATION, TIME_TOTAL_S, EPISODES_TOTAL, TIMESTEPS_TOTAL, NODE_IP, HOSTNAME, PID, TIME_THIS_ITER_S),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from mpi_runtime.tune.trial import BEGIN, Config, Point, Progress, Report, Trial, count_in, text
 
@@ -14,6 +15,9 @@ OF_EACH_REPORT = frozenset((
     *("date", "hostname", "node_ip", "pid"),
 ))  # fmt: skip
 """Their names, and `time_s` of `Result.history`."""
+
+NEVER_TAGGED = ("run", "env", "resources_per_trial")
+"""Names that Ray's programs may have among the paths of `format_vars`."""
 
 
 def begun(trial: Trial, now: float) -> None:
@@ -61,8 +65,13 @@ def folder_of(checkpoint: Point) -> str | None:
 
 def tag(number: int, values: Mapping[tuple[object, ...], object]) -> str:
     """The tag of an experiment: a number, and values by the last part of their paths."""
-    words = [f"{_word(path[-1])}={_word(values[path])}" for path in sorted(values, key=lambda path: [*map(str, path)])]
-    return "_".join(filter(None, (str(number), ",".join(words))))
+    return "_".join(filter(None, (str(number), format_vars(values))))
+
+
+def format_vars(resolved_vars: Mapping[Any, object]) -> str:
+    """Values by the last part of their paths, such as `lr=0.5000,x=3`."""
+    paths = sorted((path for path in resolved_vars if path not in NEVER_TAGGED), key=lambda path: [*map(str, path)])
+    return ",".join(f"{_word(path[-1])}={_word(resolved_vars[path])}" for path in paths)
 
 
 def _word(value: object) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
 from mpi_runtime.core import published
+from mpi_runtime.tune.unsupported import BadSettingError, WrongKindError
 
 Config = dict[str, Any]
 """The configuration of a trial, by name."""
@@ -43,6 +45,10 @@ class TuneError(Exception):
 @published("mpi_runtime.tune")
 class ReportError(ValueError):
     """A report that cannot be judged, for example because its metric is not a number: its trial fails."""
+
+
+NOT_ANALYSED = frozenset(("config", "date", "hostname", "node_ip", "pid", "time_s", "timestamp", "trial_id"))
+"""Values of a report that `Trial.metric_analysis` leaves out."""
 
 
 class Progress(NamedTuple):
@@ -148,15 +154,30 @@ class Trial:
     @property
     def metric_analysis(self) -> dict[str, dict[str, float]]:
         """For each reported number "max", "min", "avg", "last", "last-5-avg" and "last-10-avg", after the run."""
-        reports = [flat(one) for one in self.told.of(self.trial_id)] if self.told is not None else []
         found: dict[str, dict[str, float]] = {}
-        for name in dict.fromkeys(name for one in reports for name in one):
-            values = [one[name] for one in reports if is_number(one.get(name))]
-            if not values or isinstance(values[-1], bool):
-                continue
+        for name, values in self._numbers().items():
             means = {"avg": values, "last-5-avg": values[-5:], "last-10-avg": values[-10:]}
             found[name] = {"max": max(values), "min": min(values), "last": values[-1]}
             found[name] |= {scope: math.fsum(some) / len(some) for scope, some in means.items()}
+        return found
+
+    @property
+    def metric_n_steps(self) -> dict[str, dict[str, deque[float]]]:
+        """For each reported number the last 5 and the last 10 values, by "5" and "10", after the run."""
+        return {
+            name: {str(count): deque(values, maxlen=count) for count in (5, 10)}
+            for name, values in self._numbers().items()
+        }
+
+    def _numbers(self) -> dict[str, list[float]]:
+        """All values of each reported number, without those that say where and when."""
+        told = self.told.of(self.trial_id) if self.told is not None else []
+        reports = [flat({name: one[name] for name in one if name not in NOT_ANALYSED}) for one in told]
+        found: dict[str, list[float]] = {}
+        for name in dict.fromkeys(name for one in reports for name in one):
+            values = [one[name] for one in reports if is_number(one.get(name))]
+            if values and not isinstance(values[-1], bool):
+                found[name] = values
         return found
 
     def has_checkpoint(self) -> bool:
@@ -199,14 +220,14 @@ def number_of(trial_id: str) -> int:
 def sign_of(mode: str) -> float:
     """The factor that makes the largest value the best. `mode` must be "min" or "max"."""
     if mode not in ("min", "max"):
-        raise ValueError(f'mode must be "min" or "max", not {mode!r}')
+        raise BadSettingError(f'mode must be "min" or "max", not {mode!r}')
     return -1.0 if mode == "min" else 1.0
 
 
 def check_goal(metric: str | None, mode: str | None) -> None:
     """Check a metric and a mode; each may be None."""
     if metric is not None and not isinstance(metric, str):
-        raise TypeError(f"metric must be the name of one reported value, not {metric!r}: report a sum of several")
+        raise WrongKindError(f"metric must be the name of one reported value, not {metric!r}: report a sum of several")
     if metric is not None and metric != metric.encode(errors="replace").decode():
         raise ValueError(f"metric must be text that can be written as UTF-8, which {metric!r} cannot")
     if mode is not None:

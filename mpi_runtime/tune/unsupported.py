@@ -14,8 +14,12 @@ class AbsentArgumentError(TypeError, DeprecationWarning):
     """An argument of Ray is not here. Those that Ray Train has dropped raise DeprecationWarning there."""
 
 
-class WrongKindError(TypeError, ValueError):
-    """A setting is an object of another class. Ray raises ValueError."""
+class BadSettingError(ValueError, AssertionError):
+    """A setting has no meaning. Of some of them Ray asserts that."""
+
+
+class WrongKindError(TypeError, BadSettingError):
+    """A setting is an object of another class. Ray raises ValueError, or asserts."""
 
 
 _CHECKPOINTS = "pass CheckpointConfig"

@@ -11,6 +11,7 @@ An experiment has a directory with a journal, from which a later run continues.
 - `policies.py`: files of the schedules that population based training finds
 - `states.py`: states of searchers and callbacks, in files beside the journal
 - `results.py`: `ResultGrid`, with a `Result` for each trial
+- `several.py`: the results of several experiments as one
 - `journal_view.py`: an experiment as its journal shows it, for the live page
 - `timeout.py`: `TimeoutStopper`: the stopper with a clock
 - `by_name.py`: `create_scheduler`, `create_searcher`: schedulers and searchers by name

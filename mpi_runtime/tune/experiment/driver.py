@@ -238,7 +238,7 @@ class Driver:
         named = {} if study.is_training else {one: study.trials[one].folder for one in configs}
         folders = {trial_id: folder for trial_id, folder in named.items() if folder != trial_id}
         log.add(now, event, {trial_id: trial.status for trial_id, trial in changed.items()}, configs, folders)
-        self._policies.follow(study.scheduler)
+        self._policies.follow(study.scheduler.own)
         self.remove(self._plan.kept.follow(event, study.trials, changed.values()))
         for order in orders:
             if isinstance(order, Start):
@@ -258,8 +258,8 @@ class Driver:
             elif trial.status == Trial.PAUSED and trial.point is None and not self._plan.settings.at_end:
                 self._warn_once(
                     "pause",
-                    f"{type(study.scheduler).__name__} pauses trial {trial.trial_id} at its report {trial.iteration}, "
-                    "but it has reported no checkpoint, so it will start from scratch. Use "
+                    f"{type(study.scheduler.own).__name__} pauses trial {trial.trial_id} at its report "
+                    f"{trial.iteration}, but it has reported no checkpoint, so it will start from scratch. Use "
                     "report(metrics, checkpoint=...), or a scheduler that only stops, such as ASHAScheduler().",
                 )
         for order in orders:

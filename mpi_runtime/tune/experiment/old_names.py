@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.tune.experiment.results import Result, ResultGrid, best_of
-from mpi_runtime.tune.experiment.tuner import Tuner
+from mpi_runtime.tune.experiment.several import Several
+from mpi_runtime.tune.experiment.tuner import Tuner, checked_space
 from mpi_runtime.tune.study.settings import CheckpointConfig, FailureConfig, Names, ResumeConfig, RunConfig, TuneConfig
-from mpi_runtime.tune.study.stoppers import Stop
-from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, flat, number_of, sign_of
+from mpi_runtime.tune.study.stoppers import Stop, as_stopper
+from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, flat, sign_of
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.trainable import prepared, with_resources
@@ -66,6 +67,10 @@ class ExperimentAnalysis:
         """All trials."""
         return self._grid.trials
 
+    def _place(self, trial_id: str) -> int:
+        """The place of a trial: its number, unless there are several experiments."""
+        return [trial.trial_id for trial in self.trials].index(trial_id)
+
     def _best(self) -> Result:
         return self._grid.get_best_result(self.default_metric, self.default_mode)
 
@@ -84,7 +89,7 @@ class ExperimentAnalysis:
     ) -> Trial | None:
         """The trial with the best value; None if no trial has reported it. The arguments are those of `ResultGrid`."""
         found = best_of(self._grid, *self._compared(metric, mode), scope, filter_nan_and_inf)
-        return None if found is None else self.trials[number_of(found.trial_id)]
+        return None if found is None else self.trials[self._place(found.trial_id)]
 
     def get_best_config(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Config | None:
         """The configuration of the best trial; None if no trial has reported the metric."""
@@ -94,7 +99,7 @@ class ExperimentAnalysis:
     @property
     def best_trial(self) -> Trial:
         """The trial whose last report is the best."""
-        return self.trials[number_of(self._best().trial_id)]
+        return self.trials[self._place(self._best().trial_id)]
 
     @property
     def best_config(self) -> Config:
@@ -149,13 +154,13 @@ class ExperimentAnalysis:
     ) -> Checkpoint | None:
         """The last checkpoint of a trial, by default of the best one by this metric: of the longest."""
         trial = trial or self.get_best_trial(metric, mode)
-        return None if trial is None else self._grid[number_of(trial.trial_id)].checkpoint
+        return None if trial is None else self._grid[self._place(trial.trial_id)].checkpoint
 
     def get_best_checkpoint(
         self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
         """The kept checkpoint of a trial with the best value of a metric."""
-        result = self._grid[number_of((trial or self.best_trial).trial_id)]
+        result = self._grid[self._place((trial or self.best_trial).trial_id)]
         return result.get_best_checkpoint(*self._compared(metric, mode))
 
 
@@ -189,10 +194,15 @@ class Experiment:
 
         Raises:
             TuneError: `run` is not a trainable.
+            TypeError, ValueError: as `Tuner`.
         """
         given = {**locals(), "storage_path": storage_path or local_dir}
         self.name = name
         self.run = prepared(run)
+        checked_space(config, "config")
+        as_stopper(stop)
+        if checkpoint_config is not None and self.run.as_class is None:
+            checkpoint_config.check_function()
         self.arguments = {key: one for key, one in given.items() if key not in ("self", "name", "run", "local_dir")}
 
     @classmethod
@@ -251,7 +261,7 @@ def run(
 
     Args:
         run_or_experiment: the function, the class, the name of a registered one, or an `Experiment` with arguments of
-            its own.
+            its own. A list of these runs one after another, and its analysis has the trials of all.
         resources_per_trial: as in `with_resources`.
         resume: True or "AUTO": continue the experiment of this name. Without one a new experiment starts.
             "AUTO+ERRORED": failed trials too; "AUTO+RESTART_ERRORED": these from scratch; with `_ONLY`: no others.
@@ -267,6 +277,8 @@ def run(
     if isinstance(run_or_experiment, Experiment):
         own = run_or_experiment
         return run(**{**arguments, "run_or_experiment": own.run, "name": own.name, **own.arguments})
+    if isinstance(run_or_experiment, list | tuple):
+        return _several(run_or_experiment, arguments)
     if restore is not None:
         raise ValueError("run(restore=...) is not here: pass the checkpoint in config, and open it in the function")
     trainable = prepared(run_or_experiment)
@@ -282,7 +294,21 @@ def run(
     )  # fmt: skip
     tuner = Tuner(trainable, param_space=config, tune_config=tuning, run_config=settings)
     grid = _resumed(tuner, name, trainable, resume_config or _how_to_resume(resume)).fit()
-    if raise_on_failed_trial and grid.num_errors:
+    return _analysis(grid, metric, mode, raise_on_failed_trial)
+
+
+def _several(experiments: Sequence[object], arguments: dict[str, Any]) -> ExperimentAnalysis:
+    """Run several experiments with these arguments."""
+    for one in experiments:  # before the first one runs
+        _ = one if isinstance(one, Experiment) else prepared(one)
+    each = {**arguments, "raise_on_failed_trial": False}
+    grid = Several([run(**{**each, "run_or_experiment": one}).results_grid for one in experiments])
+    return _analysis(grid, arguments["metric"], arguments["mode"], arguments["raise_on_failed_trial"])
+
+
+def _analysis(grid: ResultGrid, metric: str | None, mode: str | None, raises: bool) -> ExperimentAnalysis:
+    """The results, or the first error in them if it is to be raised."""
+    if raises and grid.num_errors:
         raise TuneError(f"{grid.num_errors} of {len(grid)} trials have failed. The first: {grid.errors[0]}")
     return ExperimentAnalysis(grid, metric, mode)
 

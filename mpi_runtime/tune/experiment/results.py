@@ -274,7 +274,9 @@ class ResultGrid(Sequence[Result]):
     def __getitem__(self, index: int | slice) -> Result | list[Result]:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
+        return self._at(range(len(self))[index])
+
+    def _at(self, place: int) -> Result:
         if place not in self._made:
             self._made[place] = self._result(self._study.created[place])
         return self._made[place]
@@ -305,7 +307,7 @@ class ResultGrid(Sequence[Result]):
         Raises:
             ValueError: the scheduler was another one, or there is no such trial.
         """
-        policies: Config = getattr(self._study.scheduler, "policies", {})
+        policies: Config = getattr(self._study.scheduler.own, "policies", {})
         if trial_id not in policies:
             raise ValueError(f"there is no schedule of trial {trial_id!r}: known are {sorted(policies)}")
         return list(policies[trial_id])

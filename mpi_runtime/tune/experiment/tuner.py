@@ -42,10 +42,11 @@ from mpi_runtime.tune.study.callback import Callback, checked, notify
 from mpi_runtime.tune.study.events import Event
 from mpi_runtime.tune.study.settings import ResumeConfig, RunConfig, TuneConfig, names_of
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import Config, TuneError
+from mpi_runtime.tune.trial import Config, Trial, TuneError
 from mpi_runtime.tune.trials.bundles import slots_for
 from mpi_runtime.tune.trials.runner import RunSettings
 from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared
+from mpi_runtime.tune.unsupported import WrongKindError
 
 FILE = "tuner.pickle"
 AS_RAY = "mpi_runtime.as_ray.install"
@@ -99,15 +100,15 @@ class Tuner:
         """
         self._prepared = prepared(trainable)
         if not isinstance(run_config, RunConfig | None):
-            raise TypeError(f"run_config must be a RunConfig, not {run_config!r}")
+            raise WrongKindError(f"run_config must be a RunConfig, not {run_config!r}")
         self._given, self._run = with_objects(tune_config or TuneConfig()), run_config or RunConfig()
         self._tune = _fresh(self._given)
         """An unused copy, for resumes."""
-        if not isinstance(param_space, Mapping | None):
-            raise TypeError(f"param_space must be a dictionary of values and domains by name, not {param_space!r}")
-        self._space = dict(param_space or {})
+        self._space = checked_space(param_space, "param_space")
         if self._prepared.as_class is None:
             self._run.checkpoint_config.check_function()
+        if culprit := _culprit({"trainable": self._prepared.target}):
+            raise TypeError(f"The trainable cannot be serialised, so no trial can have it: {culprit}")
         self._folder()  # an error if it cannot be one
         self._callbacks = [checked(callback) for callback in self._run.callbacks]
         try:
@@ -337,7 +338,9 @@ class Tuner:
         return study, now
 
     def _study(self, slots: int, tune: TuneConfig | None = None) -> Study:
-        space, settings = copy.deepcopy(self._space), tune or _fresh(self._tune)
+        space, settings = copy.deepcopy(self._space), replace(tune) if tune else _fresh(self._tune)
+        if AS_RAY in sys.modules and settings.trial_dirname_creator is None:
+            settings.trial_dirname_creator = trial_dirname
         place, is_strict = str(self._directory or ""), environment().get(NOT_STRICT, "0") == "0"
         is_function = self._prepared.as_class is None and not self._is_training
         return Study(
@@ -384,6 +387,18 @@ class Tuner:
             parts = {**self._space, "trainable": self._prepared, "tune_config": self._tune, "run_config": run}
             raise TypeError(f"The experiment cannot be serialised: {_culprit(parts) or error}") from error
         replace_file(os.fspath(self._home / FILE), data)
+
+
+def checked_space(space: object, name: str) -> Config:
+    """A space as a dictionary; empty: there is none."""
+    if not isinstance(space, Mapping | None):
+        raise WrongKindError(f"{name} must be a dictionary of values and domains by name, not {space!r}")
+    return dict(space or {})
+
+
+def trial_dirname(trial: Trial) -> str:
+    """The name of a trial's directory under Ray's name: that of the trial, and what was drawn for it."""
+    return f"{trial}_{trial.experiment_tag}"
 
 
 def _made(directory: Path) -> Made:

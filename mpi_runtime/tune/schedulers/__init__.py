@@ -3,6 +3,7 @@
 A new one subclasses `TrialScheduler` of `base.py`.
 
 - `base.py`: the interface of schedulers, and first in, first out
+- `controller.py`: the controller that schedulers written for Ray receive
 - `controlled.py`: asks schedulers written for Ray Tune, which take a controller
 - `asha.py`: asynchronous successive halving
 - `hyperband.py`: HyperBand: brackets of successive halving

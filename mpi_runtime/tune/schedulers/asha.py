@@ -11,9 +11,11 @@ import heapq
 import math
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TIME_MAX, TrialScheduler, Verdicts, rungs
+from mpi_runtime.tune import state_files
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TIME_MAX, TrialScheduler, Verdicts, either, rungs
 from mpi_runtime.tune.space.variants import rng_of
 from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.unsupported import BadSettingError
 
 BRACKETS = 1
 """Marks the numbers that are drawn to choose brackets."""
@@ -140,14 +142,16 @@ class AsyncHyperBandScheduler(TrialScheduler):
         """
         super().__init__(time_attr, metric, mode)
         if not 0 < grace_period <= max_t <= TIME_MAX:
-            raise ValueError(f"grace_period={grace_period}, max_t={max_t}: choose 0 < grace_period <= max_t < infinity")
+            raise BadSettingError(
+                f"grace_period={grace_period}, max_t={max_t}: choose 0 < grace_period <= max_t < infinity"
+            )
         if not reduction_factor > 1:
-            raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
+            raise BadSettingError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
         if type not in ("stopping", "promotion"):
-            raise ValueError(f'type={type!r} is unknown: choose "stopping" or "promotion"')
+            raise BadSettingError(f'type={type!r} is unknown: choose "stopping" or "promotion"')
         self._milestones = rungs(grace_period, max_t, reduction_factor)
         if not 1 <= brackets <= len(self._milestones):
-            raise ValueError(
+            raise BadSettingError(
                 f"brackets={brackets}, but there are {len(self._milestones)} rungs ({self._milestones}), and each "
                 "further bracket has one less: choose at most as many brackets as rungs"
             )
@@ -166,6 +170,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         self._bracket_of: dict[str, list[_Rung]] = {}
         self._next_rung: dict[str, int] = {}
 
+    @either
     def on_trial_add(self, trial: Trial) -> None:
         """Choose its bracket; one with more rungs is more likely."""
         chosen = 0
@@ -179,6 +184,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         free = (number for number, rung in enumerate(bracket) if trial.trial_id not in rung.seen)
         self._next_rung[trial.trial_id] = next(free, len(bracket) - 1)
 
+    @either
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         judge = self._promoted if self.needs_checkpoints else self._stopped
         return {trial.trial_id: judge(trial.trial_id, time, score)}
@@ -198,6 +204,14 @@ class AsyncHyperBandScheduler(TrialScheduler):
                     self._next_rung[trial_id] = number + 1
                     return trial_id
         return None
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write its settings and its rungs to a file."""
+        state_files.write(checkpoint_path, self.__dict__)
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Take the settings and the rungs from a file that `save` has written. That may run code, as with `pickle`."""
+        self.__dict__.update(state_files.read(checkpoint_path))
 
     def _stopped(self, trial_id: str, time: float, score: float) -> str:
         """Judge by the highest rung that it has reached; skipped rungs do not count."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.trial import Config, Report, Trial, check_goal
+from mpi_runtime.tune.schedulers.controller import Controller
+from mpi_runtime.tune.trial import Config, Report, Trial, check_goal, number_in, sign_of
 
 CONTINUE = "CONTINUE"
 STOP = "STOP"
@@ -32,12 +36,47 @@ Verdicts = dict[str, Verdict]
 """By trial id: the decision about the trial that reported, and about paused trials."""
 
 
+M = TypeVar("M", bound=Callable[..., object])
+
+
+def word_of(verdict: Verdict | None) -> str:
+    """A decision as a word of Ray."""
+    words = {STOP: STOP, PAUSE: PAUSE, CONTINUE: CONTINUE, YIELD: CONTINUE, None: CONTINUE}
+    return PAUSE if isinstance(verdict, Exploit) else words[verdict]
+
+
+def either(method: M) -> M:
+    """Let a method of an algorithm be called as Ray's too, with a controller before the trial.
+
+    So classes written for Ray may derive from schedulers with an algorithm, and programs may ask these by hand. For a
+    report it returns a word then.
+    """
+
+    @functools.wraps(method)
+    def called(self: TrialScheduler, *given: Any) -> object:
+        if len(given) < 2 or isinstance(given[0], Trial):
+            return method(self, *given)
+        controller, trial, *report = given
+        if not report:
+            return method(self, trial)
+        is_ours = isinstance(controller, Controller)
+        verdicts: Any = method(self, trial, *(controller.measured if is_ours else self.measured(report[0])))
+        if is_ours:
+            controller.keep(verdicts)
+        return word_of(verdicts.get(trial.trial_id))
+
+    return called  # type: ignore[return-value]
+
+
 class NamesOfRay:
     """What schedulers written for Ray Tune override or use: those that take a controller first (`controlled.py`)."""
 
     CONTINUE, PAUSE, STOP, NOOP = CONTINUE, PAUSE, STOP, NOOP
     _metric: str | None = None
     _mode: str | None = None
+
+    needs_metric: bool
+    on_trial_result: Any
 
     supports_buffered_results = True
     """Without effect: reports are not kept back."""
@@ -53,7 +92,10 @@ class NamesOfRay:
         """A trial has failed."""
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Report) -> None:
-        """A trial has ended without an error."""
+        """A trial has ended without an error. For an algorithm that is asked by hand it is one more report."""
+        if self.needs_metric and not isinstance(tune_controller, Controller):
+            judged: Any = self.on_trial_result
+            judged(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """A trial has ended without a report."""
@@ -61,6 +103,14 @@ class NamesOfRay:
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Choose the paused trial to run when there is room and no new trial; None: none."""
         return next((trial for trial in tune_controller.get_trials() if trial.status == Trial.PAUSED), None)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write its state to a file. Few schedulers can, and an experiment needs none: its journal is the state."""
+        raise NotImplementedError
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Take the state from a file that `save` has written."""
+        raise NotImplementedError
 
     def debug_string(self) -> str:
         """A few words about its state."""
@@ -97,12 +147,25 @@ class TrialScheduler(NamesOfRay):
         self.metric = metric
         self.mode = mode
 
+    @property
+    def own(self) -> TrialScheduler:
+        """The scheduler of the program, if this one asks it."""
+        return self
+
+    def measured(self, result: Mapping[str, object]) -> tuple[float, float]:
+        """The time and the score of a report, for programs that ask by hand."""
+        time, value = number_in(result, self.time_attr), number_in(result, self._metric or self.metric)
+        score = -math.inf if value is None else sign_of(self._mode or self.mode or "max") * value
+        return -math.inf if time is None else time, score
+
     def begin(self, seed: int) -> None:
         """Reset for a new experiment."""
 
+    @either
     def on_trial_add(self, trial: Trial) -> None:
         """A trial was created. It has not run yet."""
 
+    @either
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """A trial has reported. A value that is not a number has the score minus infinity."""
         return {}

@@ -15,72 +15,51 @@ from mpi_runtime.tune.schedulers.base import (
     NamesOfRay,
     TrialScheduler,
     Verdicts,
+    word_of,
 )
+from mpi_runtime.tune.schedulers.controller import Controller
 from mpi_runtime.tune.trial import Trial, flat
-
-
-class Controller:
-    """The part of Ray's controller that schedulers use."""
-
-    def __init__(self) -> None:
-        self._trials: list[Trial] = []
-        self._stopped: set[str] = set()
-
-    def get_trials(self) -> list[Trial]:
-        """All trials so far, in the order of their creation."""
-        return self._trials
-
-    def get_live_trials(self) -> list[Trial]:
-        """Those that have not ended."""
-        return [trial for trial in self._trials if not trial.is_finished()]
-
-    def stop_trial(self, trial: Trial) -> None:
-        """End a trial: at once if it is paused, else at its next report."""
-        self._stopped.add(trial.trial_id)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"the controller has no {name!r} here: a scheduler may call get_trials(), get_live_trials() and "
-            "stop_trial(trial), and returns its decision about the trial that has reported"
-        )
-
 
 EVENTS = ("on_trial_complete", "on_trial_error", "on_trial_remove", "choose_trial_to_run")
 """What only schedulers written for Ray override."""
 PLAIN = (TrialScheduler, FIFOScheduler)
-"""The classes of schedulers from which those written for Ray derive."""
+"""The classes of schedulers without an algorithm."""
 
 
 def is_controlled(scheduler: type) -> bool:
     """Whether a class of schedulers takes a controller first, as in Ray, where ours take the trial."""
-    method: Callable[..., object] | None = getattr(scheduler, "on_trial_result", None)
-    names = [*inspect.signature(method).parameters][1:2] if method is not None else []
-    hears = any(getattr(scheduler, event, None) is not getattr(NamesOfRay, event) for event in EVENTS)
-    return names not in ([], ["trial"]) or (hears and method is TrialScheduler.on_trial_result)
+    if any(getattr(scheduler, event) is not getattr(NamesOfRay, event) for event in EVENTS):
+        return True
+    judges: Callable[..., object] = scheduler.on_trial_result  # type: ignore[attr-defined]
+    adds: Callable[..., object] = scheduler.on_trial_add  # type: ignore[attr-defined]
+    _, *names = inspect.signature(judges).parameters
+    return names[:1] not in ([], ["trial"]) or len(inspect.signature(adds).parameters) == len(
+        ("self", "controller", "trial")
+    )
 
 
 class Controlled(TrialScheduler):
     """Asks a scheduler written for Ray Tune. It must decide by what it gets, or a resumed experiment would differ."""
 
-    needs_metric = False
-    judges_last = False
-    prefers_new = True
-
-    def __init__(self, own: Any, metric: str | None, mode: str | None) -> None:
-        """Ask `own`, in an experiment with this metric and mode.
-
-        Raises:
-            TypeError: `own` derives from a scheduler with an algorithm.
-        """
-        algorithm = next((one for one in type(own).__mro__ if not is_controlled(one) and one not in PLAIN), None)
-        if algorithm is not None and issubclass(algorithm, TrialScheduler):
-            raise TypeError(
-                f"{type(own).__name__} takes a controller, as in Ray, but derives from {algorithm.__name__}, which "
-                "takes scores: derive it from TrialScheduler or FIFOScheduler"
-            )
-        super().__init__("training_iteration", None, None)
-        self.own, self._controller = own, Controller()
+    def __init__(self, own: TrialScheduler, metric: str | None, mode: str | None) -> None:
+        """Ask `own`, in an experiment with this metric and mode. It may derive from a scheduler with an algorithm."""
+        bases = [one for one in type(own).__mro__ if issubclass(one, TrialScheduler) and one not in PLAIN]
+        self._has_algorithm = not all(map(is_controlled, bases))
+        source = own if self._has_algorithm else _WITHOUT
+        super().__init__(source.time_attr, source.metric, source.mode)
+        self.needs_metric, self.needs_checkpoints = source.needs_metric, source.needs_checkpoints
+        self.is_strict, self.judges_last, self.prefers_new = source.is_strict, source.judges_last, source.prefers_new
+        self._own, self._controller = own, Controller()
         self._goal = metric, mode
+
+    @property
+    def own(self) -> TrialScheduler:
+        """The scheduler of the program."""
+        return self._own
+
+    def begin(self, seed: int) -> None:
+        """Reset its algorithm, if it has one."""
+        self.own.begin(seed)
 
     def _begin(self) -> None:
         """Pass on the goal of the experiment."""
@@ -103,13 +82,15 @@ class Controlled(TrialScheduler):
         """Ask for a decision about the trial that has reported."""
         if type(self.own).on_trial_result is TrialScheduler.on_trial_result:  # it only hears of ends
             return self._stops()
-        word = self.own.on_trial_result(self._controller, trial, flat(trial.last_result)) or CONTINUE
+        self._controller.measured = time, score
+        method: Any = self.own.on_trial_result
+        word = method(self._controller, trial, flat(trial.last_result)) or CONTINUE
         if word not in (CONTINUE, PAUSE, STOP, NOOP):
             raise ValueError(f"{type(self.own).__name__}.on_trial_result() returned {word!r}, which is not a decision")
-        verdicts = self._stops()
-        if verdicts.get(trial.trial_id) != STOP:
+        verdicts = self._controller.taken()
+        if word != word_of(verdicts.get(trial.trial_id)):  # it does not follow its algorithm
             verdicts[trial.trial_id] = CONTINUE if word == NOOP else word
-        return verdicts
+        return {**verdicts, **self._stops()}
 
     def on_trial_end(self, trial: Trial) -> Verdicts:
         """Pass on the end of a trial."""
@@ -119,10 +100,16 @@ class Controlled(TrialScheduler):
             self._heard("on_trial_remove", trial)
         else:
             self._heard("on_trial_complete", trial, flat(trial.last_result))
-        return self._stops()
+        return {**self.own.on_trial_end(trial), **self._stops()}
+
+    def on_idle(self) -> Verdicts:
+        """Ask its algorithm, if it has one."""
+        return self.own.on_idle()
 
     def choose_paused(self) -> str | None:
         """Ask which trial runs next. None: a new one, or none."""
+        if type(self.own).choose_trial_to_run is NamesOfRay.choose_trial_to_run and self._has_algorithm:
+            return self.own.choose_paused()
         if not any(trial.status == Trial.PAUSED for trial in self._controller.get_trials()):
             return None
         chosen: Trial | None = self.own.choose_trial_to_run(self._controller)
@@ -138,3 +125,14 @@ class Controlled(TrialScheduler):
         running = {one.trial_id for one in self._controller.get_live_trials() if one.status == Trial.RUNNING}
         self._controller._stopped |= stopped & running
         return dict.fromkeys(sorted(stopped), STOP)
+
+
+class _Without(TrialScheduler):
+    """The settings of a scheduler that has no algorithm of ours."""
+
+    needs_metric = False
+    judges_last = False
+    prefers_new = True
+
+
+_WITHOUT = _Without()

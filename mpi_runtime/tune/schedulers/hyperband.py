@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass, field
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TIME_MAX, TrialScheduler, Verdicts, rungs
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TIME_MAX, TrialScheduler, Verdicts, either, rungs
 from mpi_runtime.tune.trial import Trial
+from mpi_runtime.tune.unsupported import BadSettingError
 
 
 def table(max_t: float, factor: float) -> list[tuple[int, list[float]]]:
@@ -84,9 +85,9 @@ class HyperBandScheduler(TrialScheduler):
         """
         super().__init__(time_attr, metric, mode)
         if not 1 <= max_t <= TIME_MAX:
-            raise ValueError(f"max_t={max_t}: it must be at least 1, and finite")
+            raise BadSettingError(f"max_t={max_t}: it must be at least 1, and finite")
         if not reduction_factor > 1:
-            raise ValueError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
+            raise BadSettingError(f"reduction_factor={reduction_factor} would stop no trial: it must be above 1")
         self._factor, self._stops_last = reduction_factor, stop_last_trials
         self._table = table(max_t, reduction_factor)
         self.begin(0)
@@ -96,6 +97,7 @@ class HyperBandScheduler(TrialScheduler):
         self._bracket_of: dict[str, _Bracket] = {}
         self._resumable: list[str] = []
 
+    @either
     def on_trial_add(self, trial: Trial) -> None:
         if not self._brackets or self._brackets[-1].is_full:
             size, milestones = self._table[len(self._brackets) % len(self._table)]
@@ -105,6 +107,7 @@ class HyperBandScheduler(TrialScheduler):
         bracket.joined += 1
         self._bracket_of[trial.trial_id] = bracket
 
+    @either
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """Note its score at the milestone; the last member to reach it triggers the halving."""
         bracket = self._bracket_of[trial.trial_id]

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, STOP, TrialScheduler, Verdicts, either
 from mpi_runtime.tune.trial import Trial
 from mpi_runtime.tune.unsupported import advised
 
@@ -70,6 +70,7 @@ class MedianStoppingRule(TrialScheduler):
         self._paused: list[str] = []
         self._spared: set[str] = set()
 
+    @either
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """Compare it with the trials that got as far."""
         own = self._histories.setdefault(trial.trial_id, _History())

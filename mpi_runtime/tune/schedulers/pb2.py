@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from mpi_runtime.core import published
-from mpi_runtime.tune.schedulers.base import Verdicts
+from mpi_runtime.tune.schedulers.base import Verdicts, either
 from mpi_runtime.tune.schedulers.pbt import PopulationBasedTraining
 from mpi_runtime.tune.space.domains import Rng, uniform
 from mpi_runtime.tune.trial import Config, Trial
@@ -76,6 +76,7 @@ class PB2(PopulationBasedTraining):
         """Time, parameters between 0 and 1, gain of the score per unit of time."""
         self._now = 0.0
 
+    @either
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """Learn the gain of the last interval, then compare."""
         before = self._last.get(trial.trial_id)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mpi_runtime.core import published
 from mpi_runtime.tune import state_files
-from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, YIELD, Exploit, TrialScheduler, Verdicts
+from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE, YIELD, Exploit, TrialScheduler, Verdicts, either
 from mpi_runtime.tune.space.domains import Domain, Function, Rng
 from mpi_runtime.tune.space.variants import rng_of
 from mpi_runtime.tune.trial import Config, ReportError, Trial
@@ -120,6 +120,7 @@ class PopulationBasedTraining(TrialScheduler):
         self.exploits: list[Exploited] = []
         """All of them so far."""
 
+    @either
     def on_trial_add(self, trial: Trial) -> None:
         """Give it a first value of each parameter that the space does not have."""
         self._trials[trial.trial_id] = trial
@@ -128,6 +129,7 @@ class PopulationBasedTraining(TrialScheduler):
         _fill(trial.config, self._mutations, rng_of(self._seed, trial.index, INITIAL))
         self.policies.setdefault(trial.trial_id, [(0, copy.deepcopy(trial.config))])
 
+    @either
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         me = trial.trial_id
         # After a failure a trial may be before its last comparison: no second one until then.
@@ -262,10 +264,12 @@ class PopulationBasedTrainingReplay(TrialScheduler):
     def begin(self, seed: int) -> None:
         self._next: dict[str, int] = {}
 
+    @either
     def on_trial_add(self, trial: Trial) -> None:
         trial.config = copy.deepcopy(self._policy[0][1])
         self._next[trial.trial_id] = 1
 
+    @either
     def on_trial_result(self, trial: Trial, time: float, score: float) -> Verdicts:
         """Change its parameters at the reports of the schedule."""
         place = self._next[trial.trial_id]

@@ -10,7 +10,7 @@ from mpi_runtime.tune import state_files
 from mpi_runtime.tune.space.samplers import generator_of
 from mpi_runtime.tune.space.variants import grid_points, merged, resolve, rng_of
 from mpi_runtime.tune.trial import Config, Report, Trial, check_goal
-from mpi_runtime.tune.unsupported import advised
+from mpi_runtime.tune.unsupported import BadSettingError, advised
 
 DRAWS = 0
 """The stream of random numbers for values of parameters."""
@@ -40,7 +40,7 @@ class Searcher:
         """
         several = isinstance(metric, list | tuple) and isinstance(mode, list | tuple)
         if several and len(mode or ()) != len(metric or ()):
-            raise ValueError(f"metric has {len(metric or ())} names, so mode must be a list as long, not {mode!r}")
+            raise BadSettingError(f"metric has {len(metric or ())} names, so mode must be a list as long, not {mode!r}")
         for one, direction in zip(metric or (), mode or (), strict=True) if several else [(metric, mode)]:
             check_goal(one, direction)
         self._metric = metric  # searchers made for Ray read and set these names

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from mpi_runtime.core import published
 from mpi_runtime.tune.search.base import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.trial import Config, Report, number_in
+from mpi_runtime.tune.unsupported import BadSettingError
 
 TRIAL_INDEX = "__trial_index__"
 """The key for the number of a repetition in the configuration."""
@@ -61,8 +62,10 @@ class ConcurrencyLimiter(_Around):
         Raises:
             ValueError: `max_concurrent` is below 1.
         """
-        if max_concurrent < 1:
-            raise ValueError(f"max_concurrent={max_concurrent} would never start a trial: it must be at least 1")
+        if not isinstance(max_concurrent, int) or max_concurrent < 1:
+            raise BadSettingError(
+                f"max_concurrent={max_concurrent} would never start a trial: it must be a whole number, at least 1"
+            )
         super().__init__(searcher)
         self.max_concurrent = max_concurrent
         self.batch = batch

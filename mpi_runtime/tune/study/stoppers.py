@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections import deque
@@ -22,6 +23,7 @@ from mpi_runtime.tune.trial import (
     text,
     value_in,
 )
+from mpi_runtime.tune.unsupported import WrongKindError
 
 Result = Mapping[str, object]
 
@@ -127,13 +129,15 @@ class ExperimentPlateauStopper(Stopper):
 
         Args:
             metric: the reported value.
-            std: the standard deviation of the best values at which the experiment ends.
+            std: the standard deviation of the best values at which the experiment ends; above 0.
             top: the number of these values.
             mode: whether small or large values are good: "min" or "max".
             patience: the number of reports in a row, including the first, that must find a plateau.
         """
         sign_of(mode)
         _check(std, top=(top, 2), patience=(patience, 0))
+        if not std > 0:
+            raise ValueError(f"std={std} would hardly ever end an experiment: it must be above 0")
         self._metric, self._std, self._top, self._mode, self._patience = metric, std, top, mode, patience
         self._best: list[float] = []
         self._waited = 0
@@ -203,13 +207,12 @@ def as_stopper(
     if isinstance(stop, Stopper):
         return stop
     if isinstance(stop, Mapping):
-        limits = flat(stop).items()
-        return FunctionStopper(lambda _, all: any(_reaches(all, key, end) for key, end in limits))
+        return FunctionStopper(functools.partial(_reaches_one, flat(stop)))
     if isinstance(stop, list) and all(isinstance(one, Stopper) for one in stop):
         return CombinedStopper(*stop)
     if callable(stop):
         return FunctionStopper(stop)
-    raise TypeError(
+    raise WrongKindError(
         f"stop must be a dictionary, a function (trial_id, result), a Stopper or a list of them, not {stop!r}"
     )
 
@@ -248,6 +251,11 @@ def _value(metric: str, trial_id: str, result: Result) -> float:
         raise ReportError(
             f"The {what} is {text(value):.100} in the report of trial {trial_id}, which is not a number. Report one."
         ) from None
+
+
+def _reaches_one(limits: Config, trial_id: str, result: Result) -> bool:
+    """Whether a report reaches one of the limits. Not a function within another: results can be pickled."""
+    return any(_reaches(result, key, end) for key, end in limits.items())
 
 
 def _reaches(result: Result, key: str, end: Any) -> bool:

@@ -187,7 +187,7 @@ class Study:
             self.metric = DEFAULT_METRIC
         self._sign = sign_of(self.mode or "max")
         if self.scheduler.needs_metric and (self.metric is None or self.mode is None):
-            name = type(self.scheduler).__name__
+            name = type(self.scheduler.own).__name__
             raise ValueError(
                 f"{name} compares trials, but by what? Pass metric and mode to it, or to TuneConfig, not "
                 f"metric={self.metric!r} and mode={self.mode!r}."
@@ -615,7 +615,7 @@ def _check_progress(trial: Trial, scheduler: TrialScheduler) -> None:
     trial.losses = trial.losses + 1 if trial.point is None and trial.iteration <= trial.lost_at else 0
     trial.lost_at = trial.iteration if trial.point is None else 0
     if trial.losses > LOSSES_MAX:
-        own = type(getattr(scheduler, "own", scheduler)).__name__
+        own = type(scheduler.own).__name__
         raise ReportError(
             f"{own} pauses trial {trial.trial_id} at report {trial.iteration} again, and it never has a checkpoint, so "
             "it would start from scratch for ever. A class needs save_checkpoint and load_checkpoint, a function "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from mpi_runtime.core import published
 from mpi_runtime.errors import InfeasibleResourceError
@@ -38,6 +38,13 @@ class PlacementGroupFactory:
         is_empty = len(found) > 1 and not found[0]
         object.__setattr__(self, "head_bundle_is_empty", is_empty)
         object.__setattr__(self, "bundles", found[is_empty:])
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same request, or the dictionary that a report has of it."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        if isinstance(other, Mapping):
+            return own == dict(other)
+        return type(other) is type(self) and own == {one.name: getattr(other, one.name) for one in fields(self)}
 
     def __hash__(self) -> int:
         return hash((self.strategy, *(frozenset(bundle.items()) for bundle in self.bundles)))

@@ -44,13 +44,13 @@ class Trainable:
 
     @property
     def trial_id(self) -> str:
-        """The number of the trial as text."""
-        return reporting.get_context().get_trial_id()
+        """The number of the trial as text; "default" by hand."""
+        return reporting.get_context().get_trial_id() if reporting.trial_run_or_none() else "default"
 
     @property
     def trial_name(self) -> str:
-        """The name of the trial."""
-        return reporting.get_context().get_trial_name()
+        """The name of the trial; "default" by hand."""
+        return reporting.get_context().get_trial_name() if reporting.trial_run_or_none() else "default"
 
     @property
     def trial_resources(self) -> PlacementGroupFactory:

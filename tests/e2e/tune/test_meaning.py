@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,3 +191,46 @@ def test_bohb_as_on_the_page_of_ray_comes_to_its_end(tmp_path: Path) -> None:
     best = results.get_best_result()
     assert math.isfinite(best.metrics["mean_loss"])
     assert max(one.metrics["training_iteration"] for one in results) == 100
+
+
+def fails_at_2(config: dict[str, Any]) -> None:
+    for step in range(1, 8):
+        tune.report({"score": step * config["x"], "word": "a", "resources": tune.get_context().get_trial_resources()})
+        if config["x"] == 2:
+            raise OwnError("on purpose")
+
+
+def test_several_experiments_have_one_analysis(tmp_path: Path) -> None:
+    values = {"a": tune.grid_search([1, 3]), "b": 5, "c": tune.grid_search([2, 4])}
+    several = [tune.Experiment(name, fails_at_2, config={"x": x}, storage_path=tmp_path) for name, x in values.items()]
+    with pytest.raises(tune.TuneError, match="1 of 5 trials have failed"):
+        tune.run(several, verbose=0)
+    found = tune.run(several, metric="score", mode="max", raise_on_failed_trial=False, verbose=0)
+    assert [trial.config["x"] for trial in found.trials] == [1, 3, 5, 2, 4]
+    assert [result.config["x"] for result in found.results_grid] == [1, 3, 5, 2, 4]
+    assert (found.best_config, found.best_result["score"], found.get_best_config("score", "min")) == (
+        {"x": 5},
+        35,
+        {"x": 2},
+    )
+    grid = found.results_grid
+    assert (len(grid), grid.num_errors, grid.num_terminated, len(grid.errors)) == (5, 1, 4, 1)
+    assert isinstance(grid[3].error, OwnError)
+    with pytest.raises(IndexError):
+        grid[5]
+    assert grid[-1].config == {"x": 4}
+    assert Path(grid[2].path).parent != Path(grid[0].path).parent
+
+
+def test_results_are_analysed_and_pickled(tmp_path: Path) -> None:
+    found = tune.run(fails_at_2, config={"x": 1}, stop={"score": 7}, storage_path=tmp_path, verbose=0)
+    for analysis in (found, pickle.loads(pickle.dumps(found))):
+        (trial,) = analysis.trials
+        means = {"avg": 4, "last-5-avg": 5, "last-10-avg": 4}
+        assert trial.metric_analysis["score"] == {"max": 7, "min": 1, "last": 7, **means}
+        assert {name: list(some) for name, some in trial.metric_n_steps["score"].items()} == {
+            "5": [3, 4, 5, 6, 7],
+            "10": [1, 2, 3, 4, 5, 6, 7],
+        }
+        assert not {"config/x", "pid", "timestamp", "word"} & set(trial.metric_analysis)
+        assert trial.last_result["resources"] == trial.placement_group_factory

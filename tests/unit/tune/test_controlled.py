@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mpi_runtime import tune
-from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from mpi_runtime.tune.schedulers import (
+    PB2,
+    ASHAScheduler,
+    FIFOScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+    TrialScheduler,
+)
+from mpi_runtime.tune.trial import Trial
 
 
 def steps(config: dict[str, Any], checkpoint: Any) -> Iterator[tuple[float, dict[str, Any], Any]]:
@@ -105,15 +115,85 @@ def test_what_the_controller_lacks_is_named() -> None:
         run(Wants())
 
 
-def test_it_cannot_derive_from_an_algorithm() -> None:
+ALGORITHMS: list[tuple[type[TrialScheduler], dict[str, Any]]] = [
+    (ASHAScheduler, {"reduction_factor": 2}),
+    (ASHAScheduler, {"reduction_factor": 2, "type": "promotion", "max_t": 6}),
+    (HyperBandScheduler, {"max_t": 6, "reduction_factor": 2}),
+    (MedianStoppingRule, {"time_attr": "training_iteration", "grace_period": 1, "min_samples_required": 1}),
+    (MedianStoppingRule, {"time_attr": "training_iteration", "grace_period": 1, "hard_stop": False}),
+    (PB2, {"time_attr": "training_iteration", "perturbation_interval": 2, "hyperparam_bounds": {"x": [1, 9]}}),
+    (
+        PopulationBasedTraining,
+        {"time_attr": "training_iteration", "perturbation_interval": 2, "hyperparam_mutations": {"x": [1, 2, 3, 9]}},
+    ),
+]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+@pytest.mark.parametrize(("kind", "settings"), ALGORITHMS)
+def test_it_may_derive_from_an_algorithm(kind: Any, settings: dict[str, Any], slots: int) -> None:
+    class Own(kind):  # type: ignore[misc]
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.heard: list[str] = []
+
+        def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+            self.heard.append("add")
+            super().on_trial_add(tune_controller, trial)
+
+        def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> Any:
+            self.heard.append("result")
+            assert {"score", "training_iteration"} <= set(result)
+            return super().on_trial_result(tune_controller, trial, result)
+
+        def on_trial_complete(self, tune_controller: Any, trial: Any, result: Any) -> None:
+            self.heard.append("complete")
+            super().on_trial_complete(tune_controller, trial, result)
+
+    own = Own(**settings)
+    assert run(own, slots, metric="score", mode="max") == run(kind(**settings), slots, metric="score", mode="max")
+    assert [own.heard.count(word) for word in ("add", "complete")] == [3, 3]
+
+
+def test_its_own_word_wins() -> None:
     class Changed(ASHAScheduler):
         def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> str:  # type: ignore[override]
-            return "CONTINUE"
+            super().on_trial_result(tune_controller, trial, result)
+            return "CONTINUE" if trial.config["x"] == 1 else "STOP"
 
-    with pytest.raises(
-        TypeError, match="Changed takes a controller, as in Ray, but derives from AsyncHyperBandScheduler"
-    ):
-        run(Changed(), metric="score", mode="max")
+    found = run(Changed(reduction_factor=2), metric="score", mode="max")
+    assert found == [(1, 5, "TERMINATED"), (2, 0, "TERMINATED"), (3, 0, "TERMINATED")]
+
+
+def test_it_may_only_hear_of_new_trials() -> None:
+    class Adds(ASHAScheduler):
+        def on_trial_add(self, tune_controller: Any, trial: Any) -> None:  # type: ignore[override]
+            super().on_trial_add(tune_controller, trial)  # type: ignore[call-arg]
+            added.append(len(tune_controller.get_trials()))
+
+    added: list[int] = []
+    run(Adds(), metric="score", mode="max")
+    assert added == [1, 2, 3]
+
+
+def test_an_algorithm_is_asked_by_hand(tmp_path: Path) -> None:
+    scheduler = ASHAScheduler(metric="score", mode="max", grace_period=1, reduction_factor=2, max_t=9)
+    trials = [Trial(f"t{x}", x, {}) for x in range(3)]
+    controller: Any = None
+    for trial in trials:
+        scheduler.on_trial_add(controller, trial)  # type: ignore[call-arg]
+
+    def asked(one: TrialScheduler, x: int, time: int, score: float) -> Any:
+        judged: Any = one.on_trial_result
+        return judged(controller, trials[x], {"training_iteration": time, "score": score})
+
+    assert [asked(scheduler, 0, 1, 5), asked(scheduler, 1, 1, 9)] == ["CONTINUE", "CONTINUE"]
+    scheduler.save(str(tmp_path / "state"))
+    for one in (scheduler, ASHAScheduler()):
+        one.restore(str(tmp_path / "state"))
+        assert [asked(one, 2, 1, 1), asked(one, 2, 9, 9)] == ["STOP", "STOP"]
+    with pytest.raises(NotImplementedError):
+        FIFOScheduler().save(str(tmp_path / "other"))
 
 
 class Ends(FIFOScheduler):

@@ -1,5 +1,6 @@
 """Wrong arguments are refused where they are given, in words for users. `tests.fuzz_api` found them."""
 
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from mpi_runtime.tune.schedulers import (
 )
 from mpi_runtime.tune.search import BasicVariantGenerator, TuneBOHB
 
+AT_END = tune.CheckpointConfig(checkpoint_at_end=True)
 WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (tune.uniform(0, 1).sample, (), {"random_state": -1}, ValueError, "random_state must be a seed"),
     (tune.quniform, (-float("inf"), 9, 2), {}, ValueError, "both bounds must be finite"),
@@ -35,6 +37,15 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     (tune.TimeoutStopper, (float("nan"),), {}, ValueError, "timeout must be a number of seconds"),
     (tune.Tuner, (min,), {"tune_config": 1}, TypeError, "tune_config must be a TuneConfig, not 1"),
     (tune.Tuner, (min,), {"run_config": 1}, TypeError, "run_config must be a RunConfig, not 1"),
+    (tune.Tuner, (min,), {"param_space": "x"}, ValueError, "param_space must be a dictionary of values"),
+    (tune.Tuner, (Lock().acquire,), {}, TypeError, "The trainable cannot be serialised, so no trial can have it"),
+    (tune.Experiment, ("a", min), {"config": [1]}, ValueError, "config must be a dictionary of values"),
+    (tune.Experiment, ("a", min), {"stop": 3}, ValueError, "stop must be a dictionary, a function"),
+    (tune.Experiment, ("a", min), {"checkpoint_config": AT_END}, ValueError, "checkpoint_at_end"),
+    (tune.run, ([],), {}, ValueError, "has no experiment to run"),
+    (ASHAScheduler, (), {"max_t": 0}, AssertionError, "0 < grace_period <= max_t"),
+    (ASHAScheduler, (), {"metric": "x", "mode": "best"}, AssertionError, 'mode must be "min" or "max"'),
+    (HyperBandScheduler, (), {"max_t": 0}, AssertionError, "at least 1, and finite"),
     (tune.Tuner, (min,), {"tune_config": tune.TuneConfig(seed=-1)}, TypeError, "seed must be a whole number"),
     (tune.Tuner, (min,), {"tune_config": tune.TuneConfig("\udc80", "min")}, ValueError, "metric must be text that"),
     (tune.RunConfig, (), {"failure_config": 1}, TypeError, "failure_config must be a FailureConfig, not 1"),

@@ -68,14 +68,14 @@ def test_an_experiment_whose_best_are_alike_ends() -> None:
     assert stopper.stop_all()
 
 
-@pytest.mark.parametrize("wrong", [{"mode": "best"}, {"top": 1}, {"patience": -1}, {"std": -1}])
+@pytest.mark.parametrize("wrong", [{"mode": "best"}, {"top": 1}, {"patience": -1}, {"std": -1}, {"std": 0}])
 def test_a_plateau_needs_a_meaning(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must be|needed"):
         tune.ExperimentPlateauStopper("x", **wrong)
 
 
 def test_several_stoppers_all_learn_of_each_report() -> None:
-    first = tune.ExperimentPlateauStopper("x", std=0, top=2)
+    first = tune.ExperimentPlateauStopper("x", std=1e-9, top=2)
     both = tune.CombinedStopper(tune.MaximumIterationStopper(1), first)
     assert ends(both, [3]) == [True]
     assert not both.stop_all()
