@@ -88,8 +88,8 @@ def test_a_deleted_job_leaves_nothing(sge: Cluster) -> None:
     assert sge.status(place, job)["state"] == "RUNNING"
     sge.run("qdel", job)
     wait_until(lambda: sge.status(place, job)["state"] == "CANCELLED", 40, "the end of the job")
-    there = sge.run("pgrep", "-f", f"{place}|app-{job}.exit", code=None).stdout
-    assert there == ""
+    words = ["pgrep", "-f", f"{place}|app-{job}.exit"]
+    wait_until(lambda: not sge.run(*words, code=None).stdout, 20, "the end of all its processes")
 
 
 def test_a_job_waits_for_the_end_of_another_and_starts_then(sge: Cluster) -> None:

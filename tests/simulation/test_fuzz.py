@@ -1,15 +1,15 @@
-"""A hundred thousand wrong frames, on every channel: nothing is raised, and what is known holds together."""
+"""Fifty thousand wrong frames, on every channel: nothing is raised, and what is known holds together."""
 
 import pytest
 
 from tests.simulation.fuzz import fuzz, sent
 
-FRAMES = 100_000
-PARTS = 4
+FRAMES = 50_000
+PARTS = 2
 SEEDS_EACH = 1000
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_wrong_frames_do_no_harm(part: int) -> None:
     counters = fuzz(FRAMES // PARTS, first=part * SEEDS_EACH)

@@ -53,13 +53,13 @@ FLOORS = {
     "calls held back": 30, "calls of actors held back": 2, "calls of actors that say how long": 20,
     "references that came in values": 200,
 }  # fmt: skip
-LOSING_SEEDS = (*SEEDS, 235, 167892087267, 389143699169, 823356439445, 823356439591, 770000000097, 770000000108)
+LOSING_SEEDS = (*range(60), 235, 167892087267, 389143699169, 823356439445, 823356439591, 770000000097, 770000000108)
 """In the last a call that had ended is cancelled and then run again, an executor is booked for a copy in vain, junk
 comes from a rank that is lost, twice what only the lost host could run is needed again, and CUDA does not start where a
 rank is lost, after or before it has said so."""
 CALM_SEEDS = (770000000888, 770000002339)
 """In these a call has a large error as an argument, and short calls stand behind some that turned out long."""
-FLOORS_OF_LOSSES = {"rank losses": 40, "calls run again for lost values": 8, "lost for good": 10}
+FLOORS_OF_LOSSES = {"rank losses": 40, "calls run again for lost values": 8, "lost for good": 8}
 
 
 SPILLING_SEEDS = (*range(60), 565545210604)
@@ -136,10 +136,10 @@ def test_trees_of_calls_that_wait_for_each_other_end_whatever_dies() -> None:
     assert below(FLOORS_OF_TREES, counters) == {}
 
 
-LINK_SEEDS = range(60)
+LINK_SEEDS = range(40)
 FLOORS_OF_LINKS = {
-    "followers": 800, "followers that ran": 180, "followers that came back": 100, "deaths": 300, "take backs": 150,
-    "rank losses": 10, "followers on actors": 120,
+    "followers": 500, "followers that ran": 180, "followers that came back": 70, "deaths": 300, "take backs": 150,
+    "rank losses": 10, "followers on actors": 100,
 }  # fmt: skip
 
 
@@ -224,8 +224,8 @@ def test_a_thousand_ranks_join(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [2])
 def test_a_large_world_goes_well(seed: int) -> None:
-    counters = simulate(large_options(seed)).counters
-    assert counters["runs"] > 20_000
+    counters = simulate(large_options(seed, calls=11_000)).counters
+    assert counters["runs"] > 10_000
     assert counters["deaths"] > 5
 
 

@@ -54,9 +54,12 @@ def it_is_told_to_end(slurm: Cluster, folder: Path, job: str) -> None:
     assert slurm.facts(job)["JobName"] == "batch-jobs"
     slurm.wait_until_running(job)
     wait_until(lambda: (folder / "begun").exists() and len(lines(folder, "done")) == 8, 60, "the first commands")
-    seen = slurm.run("mpi-runtime", "batch", "status", "jobs", cwd=folder).stdout
-    assert "jobs: run by n" in seen, "from the login host, on which it does not run"
-    assert "8 of 10 done, 1 running, 1 waiting" in seen
+
+    def seen() -> str:
+        return slurm.run("mpi-runtime", "batch", "status", "jobs", cwd=folder).stdout
+
+    assert "jobs: run by n" in seen(), "from the login host, on which it does not run"
+    wait_until(lambda: "8 of 10 done, 1 running, 1 waiting" in seen(), 60, "the ends in the journal")
     assert not (folder / "again").exists()
     (folder / "again").touch()
     slurm.run("scancel", "--batch", "--signal=URG", job)

@@ -61,17 +61,20 @@ def printed(queue: Farm, job: str) -> str:
     ]
 
 
-@pytest.mark.parametrize("code", [0, 3, 99])
-def test_a_job_ends_with_the_exit_code_of_the_program(code: int, queue: Farm) -> None:
+@pytest.mark.timeout(240)
+def test_a_job_ends_with_the_exit_code_of_the_program(queue: Farm) -> None:
     queue.program(APP)
-    words = ["--ranks-per-node", "2", "--cpus-per-node", "2", "--time", "5:00", "app.py", str(code)]
-    done = queue.run("mpi-runtime", "submit", "--wait", *words, code=code)
-    assert done.stdout.count("began") == 1, "99 queues nothing again"
-    assert ("FAILED" if code else "COMPLETED") in done.stderr.splitlines()[-1]
-    job = done.stdout.split()[0]
-    assert f"the program has ended with {code}" in queue.run("mpi-runtime", "status", job).stdout
-    left = {path.name for path in queue.work.iterdir()}
-    assert left == {"app.py", f"app-{job}.out", f"app-{job}.exit"}
+    for code in (0, 3, 99):
+        words = ["--ranks-per-node", "2", "--cpus-per-node", "2", "--time", "5:00", "app.py", str(code)]
+        done = queue.run("mpi-runtime", "submit", "--wait", *words, code=code)
+        assert done.stdout.count("began") == 1, "99 queues nothing again"
+        assert ("FAILED" if code else "COMPLETED") in done.stderr.splitlines()[-1]
+        job = done.stdout.split()[0]
+        assert f"the program has ended with {code}" in queue.run("mpi-runtime", "status", job).stdout
+        written = [queue.work / f"app-{job}.{name}" for name in ("out", "exit")]
+        assert {*queue.work.iterdir()} == {queue.work / "app.py", *written}
+        for path in written:
+            path.unlink()
 
 
 def test_what_a_job_knows_and_a_cancel(queue: Farm) -> None:
@@ -260,21 +263,21 @@ def test_a_user_cannot_rerun_a_job_of_pbs(pbs: Farm) -> None:
     assert "Unauthorized Request" in pbs.run("qrerun", job, code=159).stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["-p", "absent"], {"pbs": "The queues there are: qstat -Q", "lsf": "The queues there are: bqueues",
-                            "flux": "The queues there are: flux queue list"}),
-        (["-p", "short", "--time", "5:00"], {"pbs": "limits of a queue: qstat -Q -f QUEUE", "lsf": "bqueues -l QUEUE",
-                                             "flux": "The limits of each queue: flux queue list"}),
-        (["-N", "1-2"], dict.fromkeys(("pbs", "lsf", "flux"), "no ranges of nodes")),
-        (["--sbatch=-Cx"], dict.fromkeys(("pbs", "lsf", "flux"), "no options of sbatch")),
-        (["--gpus-per-node", "a100:2"], dict.fromkeys(("pbs", "lsf", "flux"), "no types of GPUs")),
-        (["--qsub=--nonsense"], {"pbs": "usage: qsub", "lsf": "Bad option", "flux": "unrecognized arguments"}),
-    ],
-)  # fmt: skip
-def test_what_is_refused_is_explained(words: list[str], error: dict[str, str], queue: Farm) -> None:
+REFUSED: list[tuple[list[str], dict[str, str]]] = [
+    (["-p", "absent"], {"pbs": "The queues there are: qstat -Q", "lsf": "The queues there are: bqueues",
+                        "flux": "The queues there are: flux queue list"}),
+    (["-p", "short", "--time", "5:00"], {"pbs": "limits of a queue: qstat -Q -f QUEUE", "lsf": "bqueues -l QUEUE",
+                                         "flux": "The limits of each queue: flux queue list"}),
+    (["-N", "1-2"], dict.fromkeys(("pbs", "lsf", "flux"), "no ranges of nodes")),
+    (["--sbatch=-Cx"], dict.fromkeys(("pbs", "lsf", "flux"), "no options of sbatch")),
+    (["--gpus-per-node", "a100:2"], dict.fromkeys(("pbs", "lsf", "flux"), "no types of GPUs")),
+    (["--qsub=--nonsense"], {"pbs": "usage: qsub", "lsf": "Bad option", "flux": "unrecognized arguments"}),
+]  # fmt: skip
+
+
+def test_what_is_refused_is_explained(queue: Farm) -> None:
     queue.program("")
-    done = queue.run("mpi-runtime", "submit", *words, "app.py", code=2)
-    assert error[queue.system] in done.stderr
+    for words, error in REFUSED:
+        done = queue.run("mpi-runtime", "submit", *words, "app.py", code=2)
+        assert error[queue.system] in done.stderr, words
     assert not list(queue.work.glob("app-*"))

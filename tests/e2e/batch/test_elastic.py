@@ -54,6 +54,11 @@ def is_joined(folder: Path, number: int) -> bool:
     return len(members(folder)) > number
 
 
+def is_shared(folder: Path) -> bool:
+    """Whether a member has done something: the first job no longer has all commands in its own scheduler."""
+    return any(run.ended for run in read_history(str(folder / "batch-jobs")).runs[1:])
+
+
 def lines(folder: Path, name: str) -> Counter[str]:
     return Counter((folder / name).read_text().split()) if (folder / name).exists() else Counter()
 
@@ -142,7 +147,7 @@ def test_a_coordinator_that_stood_still_joins_the_batch_again(tmp_path: Path) ->
     written(tmp_path / "jobs.txt", commands(600))
     watcher = Watcher(tmp_path)
     with jobs(tmp_path, 2) as (first, second):
-        helpers.wait_until(lambda: watcher.look() > 30, 60)
+        helpers.wait_until(lambda: watcher.look() > 30 and is_shared(tmp_path), 60)
         os.kill(first.pid, signal.SIGSTOP)
         second.wait_for_line("the coordinator of the batch is gone: this job takes its place", 60)
         helpers.wait_until(lambda: watcher.look() > 250, 90)

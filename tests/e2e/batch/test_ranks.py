@@ -57,15 +57,15 @@ SHARING = """
 import os, sys, time
 from mpi4py import MPI
 comm = MPI.COMM_WORLD
-name, code = sys.argv[1:]
 found = {line.split(maxsplit=5)[5].strip() for line in open("/proc/self/maps") if " /dev/shm/" in line}
-with open(f"files.{name}.{comm.rank}", "w") as file:
+with open(f"files.{time.time_ns()}.{comm.rank}", "w") as file:
     print(*(path for path in found if not path.endswith(" (deleted)")), sep="\\n", file=file)
 comm.Barrier()
-if comm.rank == 2: exec(code)
+if comm.rank == 2: exec(sys.argv[1])
 comm.Barrier()
+print("rank", comm.rank, comm.size, comm.allreduce(comm.rank), flush=True)
 """
-"""Writes down the files in shared memory that MPI has made."""
+"""Writes down the files in shared memory that MPI has made; then rank 2 does what is asked of it."""
 
 
 def run(mpi: str, place: Path, tasks: str, code: int) -> Completed:
@@ -129,15 +129,19 @@ def test_each_rank_runs_the_line(mpi: str, tmp_path: Path) -> None:
 
 @BOTH
 def test_commands_run_on_the_gang_of_the_last_one(mpi: str, tmp_path: Path) -> None:
-    """Each has an MPI world of its own. A gang ends with a command that fails, or leaves MPI without its end."""
+    """Each has an MPI world of its own, of which no file stays in shared memory while the gang lives on.
+
+    A gang ends with a command that fails, or leaves MPI without its end.
+    """
+    (tmp_path / "sharing.py").write_text(SHARING)
     commands = {
-        "first": "PYTHON hello.py",
-        "second": "PYTHON hello.py && PYTHON hello.py",
-        "fails": "PYTHON hello.py && exit 3",
-        "third": "PYTHON hello.py",
+        "first": "PYTHON sharing.py pass",
+        "second": "PYTHON sharing.py pass && PYTHON sharing.py pass",
+        "fails": "PYTHON sharing.py pass && exit 3",
+        "third": "PYTHON sharing.py pass",
         "left": "PYTHON -c 'from mpi4py import MPI; import os; os._exit(0)'",
-        "fourth": "PYTHON hello.py",
-        "fifth": "PYTHON hello.py",
+        "fourth": "PYTHON sharing.py pass",
+        "fifth": "PYTHON sharing.py pass",
     }
     tasks = "".join(
         f"""
@@ -154,12 +158,13 @@ def test_commands_run_on_the_gang_of_the_last_one(mpi: str, tmp_path: Path) -> N
     members = {}
     for name, command in commands.items():
         written = lines(tmp_path, f"{name}.out")
-        assert [line for line in written if "rank" in line] == sorted(worlds * command.count("hello.py"))
+        assert [line for line in written if "rank" in line] == sorted(worlds * command.count("sharing.py"))
         members[name] = {line for line in written if "rank" not in line}
     assert members["first"] == members["second"] == members["fails"]
     assert members["third"] == members["left"]
     assert members["fourth"] == members["fifth"]
     assert len(members["first"] | members["third"] | members["fourth"]) == 9
+    files_in_shared_memory(mpi, tmp_path, 7)
 
 
 @BOTH
@@ -175,50 +180,41 @@ def test_a_program_in_c(mpi: str, tmp_path: Path) -> None:
     assert lines(tmp_path, "sum.out") == ["C 0 3", "C 1 3", "C 2 3"]
 
 
+def files_in_shared_memory(mpi: str, place: Path, programs: int) -> None:
+    """So many programs of three ranks have written down theirs: none is left.
+
+    As a launcher does, the server of members removes what their library has asked it to.
+    """
+    noted = [*place.glob("files.*.?")]
+    assert len(noted) == 3 * programs
+    files = {path for file in noted for path in file.read_text().split()}
+    assert len(files) >= 6 or mpi == "mpich"  # whose files lose their names as soon as all have opened them
+    assert [path for path in files if os.path.exists(path)] == []
+
+
 @BOTH
 def test_a_rank_that_fails_ends_the_command(mpi: str, tmp_path: Path) -> None:
+    """Neither it nor the others leave files in shared memory."""
+    (tmp_path / "sharing.py").write_text(SHARING)
+    codes = {name: code for name, (code, _) in ENDS.items()}
     tasks = "".join(
         f"""
     [[task]]
     name = "{name}"
-    command = '''PYTHON -c "import os; from mpi4py import MPI; comm = MPI.COMM_WORLD
-if comm.rank == 2: {code}
-comm.Barrier()"'''
+    command = "PYTHON sharing.py \\"{code}\\""
+    time_limit = {5 if name == "late" else 60}
     """
-        for name, (code, _) in ENDS.items()
+        for name, code in {**codes, "late": "time.sleep(60)", "well": "pass"}.items()
     )
-    tasks += '\n[[task]]\nname = "well"\ncommand = "PYTHON hello.py"\n'
     done = run(mpi, tmp_path, tasks, 1)
+    assert "1 of 5 done, 4 failed" in done.stderr
     for name, (_, end) in ENDS.items():
         assert f"failed: {name}: {end}" in done.stderr
     assert "last words" in (tmp_path / "out" / "raised.out").read_text()
     said = {"openmpi": "MPI_ABORT was invoked on rank 2", "mpich": "application called MPI_Abort("}[mpi]
     assert (tmp_path / "out" / "aborted.out").read_text().count(said) == 1
     assert lines(tmp_path, "well.out") == [f"rank {rank} 3 3" for rank in range(3)]
-
-
-@BOTH
-@pytest.mark.parametrize("is_well", [True, False])
-def test_no_command_leaves_files_in_shared_memory(mpi: str, is_well: bool, tmp_path: Path) -> None:
-    """As a launcher does, the server of members removes what their library has asked it to."""
-    (tmp_path / "sharing.py").write_text(SHARING)
-    failing = {**{name: code for name, (code, _) in ENDS.items()}, "late": "time.sleep(60)"}
-    codes = {"well": "pass", "again": "pass", "last": "pass"} if is_well else failing
-    tasks = "".join(
-        f"""
-    [[task]]
-    name = "{name}"
-    command = "PYTHON sharing.py {name} \\"{code}\\""
-    time_limit = {3 if name == "late" else 60}
-    """
-        for name, code in codes.items()
-    )
-    done = run(mpi, tmp_path, tasks, 0 if is_well else 1)
-    assert ("3 of 3 done" if is_well else "0 of 4 done, 4 failed") in done.stderr
-    files = {path for file in tmp_path.glob("files.*.?") for path in file.read_text().split()}
-    assert len(list(tmp_path.glob("files.*.?"))) == 3 * len(codes)
-    assert len(files) >= 6 or mpi == "mpich"  # whose files lose their names as soon as all have opened them
-    assert [path for path in files if os.path.exists(path)] == []
+    files_in_shared_memory(mpi, tmp_path, 5)
 
 
 @BOTH

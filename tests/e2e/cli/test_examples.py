@@ -202,8 +202,8 @@ def test_plainly(name: str, tmp_path: Path) -> None:
 @pytest.mark.mpi
 @pytest.mark.timeout(HANGS_S + 30)
 @pytest.mark.parametrize(("name", "mpi"), ON_RANKS)
-def test_on_four_ranks(name: str, mpi: str, tmp_path: Path) -> None:
-    run(name, tmp_path, ranks=4, mpi=mpi)
+def test_on_two_ranks(name: str, mpi: str, tmp_path: Path) -> None:
+    run(name, tmp_path, ranks=2, mpi=mpi)
 
 
 def run(name: str, place: Path, ranks: int | None = None, mpi: str | None = None) -> None:

@@ -93,10 +93,10 @@ def long(x): time.sleep(1000)
 @ray.remote
 class Actor:
     def stay(self): time.sleep(1000)
-held = [ray.put(numpy.ones(1 << 24)) for _ in range(8)]  # 1 GiB
-calls = [long.remote(held[0]) for _ in range(20_000)]
+held = [ray.put(numpy.ones(1 << 23)) for _ in range(8)]  # 512 MiB
+calls = [long.remote(held[0]) for _ in range(10_000)]
 actor = Actor.options(num_cpus=0).remote()
-calls += [actor.stay.remote() for _ in range(20_000)]
+calls += [actor.stay.remote() for _ in range(10_000)]
 ready, _ = ray.wait(calls, timeout=0.5)
 print("full", flush=True)
 time.sleep(1000)
@@ -126,7 +126,7 @@ print(state["CPU"])
 
 
 def test_a_killed_program_leaves_nothing_and_holds_nobody_up(tmp_path: Path) -> None:
-    with session(tmp_path, "--num-cpus", "2", "--object-store-memory", "1.5e9"), driver(tmp_path, BESIDE) as other:
+    with session(tmp_path, "--num-cpus", "2", "--object-store-memory", "8e8"), driver(tmp_path, BESIDE) as other:
         other.wait_for_line("ready")
         with driver(tmp_path, VICTIM) as victim:
             victim.wait_for_line("full")

@@ -94,16 +94,16 @@ holder.works.remote()
 ray.get(ray.put(1))
 time.sleep(1)
 """
-    with session(tmp_path, "--num-cpus", "1", "--idle", "2s") as started:
+    with session(tmp_path, "--num-cpus", "1", "--idle", "4s") as started:  # the program has this long to connect
         begin_s = time.monotonic()
         with driver(tmp_path, source) as program:
             program.finish().expect(0)
         left_s = time.monotonic()
         wait_until(lambda: content(tmp_path) is None, what="the end of the session")
         assert time.monotonic() - begin_s > 6, "the running method counts"
-        assert time.monotonic() - left_s > 2
+        assert time.monotonic() - left_s > 4
         wait_until(lambda: not started.processes(), what="the end of all its processes")
-    assert "ends: nobody has used it for 2 s (--idle)" in log(tmp_path)
+    assert "ends: nobody has used it for 4 s (--idle)" in log(tmp_path)
 
 
 RUN = """

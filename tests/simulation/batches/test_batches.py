@@ -16,11 +16,11 @@ from tests.simulation.batches import jobs, world
 from tests.simulation.batches.jobs import WrongError
 from tests.simulation.batches.run import RERUNS, STALLS, SUCCESSIONS, simulate
 
-SEEDS = 120
+SEEDS = 60
 FLOORS = {
-    "coordinators": 150, "elections": 60, "replaced coordinators": 5, "kill": 8, "stop all": 15, "stop driver": 15,
-    "failures": 1000, "no room": 100, "leases that ended": 50, "begun twice": 2, "ranks on several nodes": 200,
-    "further alternatives": 100, "shares that are used up": 80, "new runs that continue": 12,
+    "coordinators": 120, "elections": 60, "replaced coordinators": 5, "kill": 8, "stop all": 10, "stop driver": 15,
+    "failures": 1000, "no room": 100, "leases that ended": 50, "begun twice": 2, "ranks on several nodes": 100,
+    "further alternatives": 50, "shares that are used up": 50, "new runs that continue": 12,
 }  # fmt: skip
 
 
