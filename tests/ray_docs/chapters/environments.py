@@ -204,6 +204,14 @@ def where_values_are():
             print(function([]))
 
 
+def where_values_are_without_a_job():
+    """Nobody can say it, also of no values."""
+    from ray.experimental import get_local_object_locations, get_object_locations
+
+    for function in (get_object_locations, get_local_object_locations):
+        print(raised(lambda function=function: function([]), "RuntimeError"))
+
+
 def variables_win_over_numbers_of_cpus():
     """OMP_NUM_THREADS of a `runtime_env` stays as it is, whatever CPUs a call has."""
     with ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False):
