@@ -375,8 +375,8 @@ class CompiledGraph:
         unused = [key for root in parts.values() for key in root._parts if key not in parts]
         if unused:
             raise ValueError(
-                f"Compiled Graph expects input to be accessed using all of attributes {_listed([*parts, *unused])}, "
-                f"but {_listed(unused)} is unused: have the output need each part of the input that was named."
+                f"the parts {_listed([*parts, *unused])} of the input were named, but {_listed(unused)} is unused: "
+                "have the output need each of them, or do not name it."
             )
         self._is_ended = False
 

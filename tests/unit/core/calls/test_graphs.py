@@ -187,7 +187,7 @@ def test_each_named_part_of_the_input_of_a_compiled_graph_is_used() -> None:
     with InputNode() as given:
         _ = given[1]
         node = Node(Noted()("f"), (given[0], given[2]), {})
-    with pytest.raises(ValueError, match="attributes 0, 1, 2, but 1 is unused"):
+    with pytest.raises(ValueError, match="parts 0, 1, 2 of the input were named, but 1 is unused"):
         node.experimental_compile()
 
 
