@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpi_runtime.core.calls.runtime_env import RuntimeEnv
-from mpi_runtime.errors.arguments import check_whole
+from mpi_runtime.core.calls.runtime_env import RuntimeEnv, check_config
 
 __all__ = ["RuntimeEnv", "RuntimeEnvConfig"]
 
@@ -21,11 +20,11 @@ class RuntimeEnvConfig(dict[str, Any]):
         Raises:
             TypeError, ValueError: a value is not one that Ray accepts.
         """
-        check_whole("setup_timeout_seconds", setup_timeout_seconds, -1)
-        if setup_timeout_seconds == 0:
-            raise ValueError("setup_timeout_seconds must be positive, or -1 for no limit, not 0")
-        if not isinstance(eager_install, bool):
-            raise TypeError(f"eager_install must be True or False, not {eager_install!r}")
         super().__init__(
             setup_timeout_seconds=setup_timeout_seconds, eager_install=eager_install, log_files=list(log_files or ())
         )
+        check_config("RuntimeEnvConfig", self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a plain dictionary."""
+        return dict(self)

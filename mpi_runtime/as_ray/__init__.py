@@ -4,7 +4,7 @@
 installs them. If the driver has imported that module, executors import it before they run anything.
 
 - `dag.py`: graphs of calls, as Ray's `dag`
-- `dag_nodes.py`: its classes of nodes, from which libraries derive their own
+- `dag_nodes.py`: its classes of nodes, from which libraries derive their own, and its settings
 - `data_context.py`: settings of `ray.data`
 - `install.py`: its import makes `import ray` give this package in this process
 - `import_system.py`: finds and makes the modules `ray`, `ray.util` and so on for Python's import system
@@ -20,7 +20,7 @@ installs them. If the driver has imported that module, executors import it befor
 - `worker.py`: `ray._private.worker`: the few of its names that libraries read
 - `logging_config.py`: `ray.LoggingConfig`
 - `job_config.py`: `ray.job_config.JobConfig`
-- `renamed.py`: functions with `ray` in their name: `register_ray`, `disable_dask_on_ray`
+- `renamed.py`: functions with `ray` in their name, `register_ray` and `disable_dask_on_ray`, and some with one answer
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing
 - `tune_result.py`: `ray.tune.result`: names of reported values
 - `tune_utils.py`: `ray.tune.utils`: functions for dictionaries; `pretty_print`

@@ -1,13 +1,23 @@
-"""The classes of nodes of Ray's `dag` from which libraries derive their own."""
+"""Names of Ray's `dag` with code of their own: classes of nodes that are made by Ray's arguments, and settings."""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import mpi_runtime
-from mpi_runtime.as_ray.dag import ActorNode, DAGNode, InputNode
+from mpi_runtime.as_ray import dag
 
 
-class FunctionNode(DAGNode):
+class _Kind(type):
+    """What `bind` has made is an instance too, although these classes are made by Ray's arguments."""
+
+    def __instancecheck__(cls, one: object) -> bool:
+        return super().__instancecheck__(one) or (cls.__module__ == __name__ and isinstance(one, cls.__base__ or cls))
+
+
+class FunctionNode(dag.FunctionNode, metaclass=_Kind):
     """A bound call of a function, by Ray's arguments."""
 
     def __init__(
@@ -17,7 +27,7 @@ class FunctionNode(DAGNode):
         super().__init__(remote, func_args, func_kwargs, func_options)
 
 
-class ClassNode(ActorNode):
+class ClassNode(dag.ClassNode, metaclass=_Kind):
     """A bound creation of an actor, by Ray's arguments."""
 
     def __init__(
@@ -34,12 +44,27 @@ class ClassNode(ActorNode):
         )
 
 
-class ClassMethodNode(DAGNode):
-    """A bound call of a method: `node.method.bind(...)` makes it."""
+@dataclass
+class DAGContext:
+    """Ray's settings of compiled graphs, without effect: there are no channels."""
+
+    submit_timeout: int = 10
+    get_timeout: int = 10
+    teardown_timeout: int = 30
+    read_iteration_timeout: float = 0.1
+    buffer_size_bytes: int = 1_000_000
+    max_inflight_executions: int = 10
+    max_buffered_results: int = 1000
+    overlap_gpu_communication: bool = False
+
+    _of_process: ClassVar[DAGContext | None] = None
+
+    @staticmethod
+    def get_current() -> DAGContext:
+        """Return the settings of this process."""
+        if DAGContext._of_process is None:
+            DAGContext._of_process = DAGContext()
+        return DAGContext._of_process
 
 
-class InputAttributeNode(InputNode):
-    """A part of the input: `given[key]` or `given.name` makes it."""
-
-
-__all__ = ["ClassMethodNode", "ClassNode", "FunctionNode", "InputAttributeNode"]
+__all__ = ["ClassNode", "DAGContext", "FunctionNode"]

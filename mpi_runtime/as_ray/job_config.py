@@ -44,6 +44,12 @@ class JobConfig:
         self.set_runtime_env(runtime_env)
         self.set_default_actor_lifetime(default_actor_lifetime)
 
+    @classmethod
+    def from_json(cls, job_config_json: dict[str, Any]) -> JobConfig:
+        """Make settings from those of a dictionary that exist."""
+        names = ("jvm_options", "code_search_path", "runtime_env", "metadata", "ray_namespace")
+        return cls(**{name: job_config_json[name] for name in names if name in job_config_json})
+
     def set_metadata(self, key: str, value: str) -> None:
         """Note a text."""
         self.metadata[key] = value

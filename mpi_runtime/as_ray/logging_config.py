@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import mpi_runtime
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FORMATS = ("TEXT", "JSON")
+_OF_SERVE = "ray_serve_extra_fields"
+"""An attribute of records that Ray writes as its items."""
 
 
 class LoggingConfig:
@@ -48,6 +50,16 @@ class LoggingConfig:
         values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"LoggingConfig({values})"
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the settings as a dictionary."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_dict(cls, settings: dict[str, Any]) -> LoggingConfig:
+        """Make settings from those of a dictionary that exist."""
+        names = vars(cls())
+        return cls(**{name: value for name, value in settings.items() if name in names})
+
     def apply(self) -> None:
         """Have the root logger of this process write to the standard error in this format, once."""
         root = logging.getLogger()
@@ -55,39 +67,69 @@ class LoggingConfig:
         for handler in [one for one in root.handlers if isinstance(one.formatter, _Formatter)]:
             root.removeHandler(handler)
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_Formatter(self.encoding == "JSON", self.additional_log_standard_attrs))
+        formatter = JSONFormatter() if self.encoding == "JSON" else TextFormatter()
+        formatter.set_additional_log_standard_attrs(self.additional_log_standard_attrs)
+        handler.setFormatter(formatter)
+        handler.addFilter(CoreContextFilter())
         root.addHandler(handler)
 
 
-class _Formatter(logging.Formatter):
-    """Lines with the ids of what runs."""
+class CoreContextFilter(logging.Filter):
+    """Adds the ids of what runs to a record."""
 
-    def __init__(self, as_json: bool, attributes: list[str]) -> None:
-        super().__init__()
-        self._as_json = as_json
-        self._attributes = attributes
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add them. The record is never left out."""
+        vars(record).update(_ids())
+        return True
+
+
+class _Formatter(logging.Formatter):
+    """Lines with all that a record has beside the attributes of each record."""
+
+    _attributes: Sequence[str] = ()
+
+    def set_additional_log_standard_attrs(self, additional_log_standard_attrs: Sequence[str]) -> None:
+        """Have each line show these attributes too, which each record has."""
+        self._attributes = tuple(additional_log_standard_attrs)
+
+    def _facts(self, record: logging.LogRecord) -> dict[str, object]:
+        names = [*self._attributes, *(name for name in vars(record) if name not in _STANDARD)]
+        facts = {name: getattr(record, name, None) for name in names}
+        if _OF_SERVE in facts:
+            inside = facts.pop(_OF_SERVE)
+            if not isinstance(inside, dict):
+                raise ValueError(f"{_OF_SERVE} of a log record must be a dictionary, not {inside!r}")
+            facts |= inside
+        return {**facts, "timestamp_ns": int(record.created * 1e9)}
+
+
+class JSONFormatter(_Formatter):
+    """An object in each line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        added = {name: getattr(record, name, None) for name in self._attributes}
-        facts = {**given, **_ids(), **added, "timestamp_ns": time.time_ns()}
-        trace = self.formatException(record.exc_info) if record.exc_info else ""
-        when = self.formatTime(record)
-        if self._as_json:
-            line = {
-                "asctime": when,
-                "levelname": record.levelname,
-                "message": record.getMessage(),
-                "filename": record.filename,
-                "lineno": record.lineno,
-                **facts,
-                **({"exc_text": trace} if trace else {}),
-            }
-            return json.dumps(line, default=str)
-        words = " ".join(f"{name}={value}" for name, value in facts.items())
-        text = f"{when} {record.levelname} {record.filename}:{record.lineno} -- {record.getMessage()} {words}"
-        return f"{text}\n{trace}" if trace else text
+        line = {
+            "asctime": self.formatTime(record),
+            "levelname": record.levelname,
+            "message": record.getMessage(),
+            "filename": record.filename,
+            "lineno": record.lineno,
+            "process": record.process,
+            **({"exc_text": self.formatException(record.exc_info)} if record.exc_info else {}),
+            **self._facts(record),
+        }
+        return json.dumps(line, default=str)
+
+
+class TextFormatter(_Formatter):
+    """A line of text, with names and values at its end."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, and the traceback of its error."""
+        words = " ".join(f"{name}={value}" for name, value in self._facts(record).items())
+        place = f"{self.formatTime(record)} {record.levelname} {record.filename}:{record.lineno}"
+        text = f"{place} -- {record.getMessage()} {words}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
 def _ids() -> dict[str, str]:
@@ -103,5 +145,9 @@ def _ids() -> dict[str, str]:
         "task_id": context.get_task_id(),
         "task_name": context.get_task_name(),
         "task_func_name": context.get_task_function_name(),
+        "actor_name": context.get_actor_name(),
     }
     return {name: id for name, id in found.items() if id}
+
+
+__all__ = ["CoreContextFilter", "JSONFormatter", "LoggingConfig", "TextFormatter"]

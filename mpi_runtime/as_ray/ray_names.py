@@ -3,7 +3,8 @@
 MODULES: dict[str, tuple[str, ...]] = {
     # Module of Ray: our modules in which its names are looked up, in this order.
     "ray": ("mpi_runtime.as_ray.top", "mpi_runtime"),
-    "ray._private": (),
+    **dict.fromkeys(("ray._common", "ray._private"), ()),
+    **dict.fromkeys(("ray._common.filters", "ray._common.formatters"), ("mpi_runtime.as_ray.logging_config",)),
     "ray._private.internal_api": ("mpi_runtime.as_ray.renamed",),
     **dict.fromkeys(
         ("ray._private.ray_constants", "ray._private.runtime_env.constants"), ("mpi_runtime.as_ray.private_state",)
@@ -24,7 +25,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
             *("ray.dag", "ray.dag.dag_node", "ray.dag.input_node", "ray.dag.output_node"),
-            *("ray.dag.class_node", "ray.dag.constants", "ray.dag.function_node"),
+            *("ray.dag.class_node", "ray.dag.constants", "ray.dag.context", "ray.dag.function_node"),
         ),
         ("mpi_runtime.as_ray.dag_nodes", "mpi_runtime.as_ray.dag"),
     ),
@@ -193,6 +194,11 @@ RENAMED: dict[str, str] = {
     },
     "ray.util.disable_log_once_globally": "mpi_runtime.as_ray.debug.disable_log_once_globally",
     "ray.util.log_once": "mpi_runtime.as_ray.debug.log_once",
+    **{
+        f"ray.util.{module}.{name}": f"mpi_runtime.as_ray.renamed.{name}"
+        for module in ("collective", "collective.collective")
+        for name in ("gloo_available", "is_backend_available", "nccl_available")
+    },
     # Names that are elsewhere here.
     "ray.LoggingConfig": "mpi_runtime.as_ray.logging_config.LoggingConfig",
     "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
@@ -276,7 +282,7 @@ ABSENT: dict[str, str] = {
     "ray.util.state.list_jobs": "a job is one program: `mpi-runtime top` lists those of a host",
 }
 LIBRARIES = {
-    "ray._private": _PRIVATE,
+    **dict.fromkeys(("ray._common", "ray._private"), _PRIVATE),
     **dict.fromkeys(("ray.air.integrations.comet", "ray.air.integrations.keras"), "log to it in a tune.Callback"),
     "ray.air.integrations.mlflow.setup_mlflow": "call mlflow.start_run() in the trial",
     "ray.air.integrations.wandb.setup_wandb": "call wandb.init() in the trial",

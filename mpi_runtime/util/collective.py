@@ -59,6 +59,10 @@ class ReduceOp(enum.Enum):
     MAX = "maximum"
 
 
+class _MisuseError(ValueError, RuntimeError):
+    """A call that makes no sense in its group. Ray raises RuntimeError."""
+
+
 class Backend(str):
     """The name of a library for communication: accepted as in Ray, without effect.
 
@@ -102,11 +106,11 @@ def init_collective_group(
     _check_backend(backend)
     check_whole("world_size", world_size, 1, PROCESSES_MAX)
     check_whole("rank", rank, 0)
-    check_text("group_name", group_name)
+    _check_name(group_name)
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be from 0 to world_size - 1, not {rank} with world_size={world_size}")
     if _find(group_name) is not None:
-        raise ValueError(f"This process is in the collective group {group_name!r} already: destroy that one first.")
+        raise _MisuseError(f"This process is in the collective group {group_name!r} already: destroy that one first.")
     _groups[group_name] = collective_group.join(group_name, world_size, rank, timeout_s)
 
 
@@ -130,18 +134,18 @@ def create_collective_group(
     """
     _check_backend(backend)
     check_whole("world_size", world_size, 1, PROCESSES_MAX)
-    check_text("group_name", group_name)
+    _check_name(group_name)
     for actor in actors:
         if not isinstance(actor, ActorHandle):
             raise TypeError(f"actors must be handles of actors, not {actor!r}")
     ids = [actor._mpi_runtime_ref.hex() for actor in actors]
     if len(set(ids)) != len(ids) or len(ids) != world_size or sorted(ranks) != list(range(world_size)):
-        raise ValueError(
+        raise _MisuseError(
             f"create_collective_group() needs world_size={world_size} different actors and the ranks from 0 to "
             f"world_size - 1 for them, not {len(ids)} actors and the ranks {list(ranks)}"
         )
     if collective_group.find(group_name) is not None:
-        raise ValueError(f"There is a collective group {group_name!r} already: destroy that one first.")
+        raise _MisuseError(f"There is a collective group {group_name!r} already: destroy that one first.")
     made = dict(zip(ids, ranks, strict=True))
     collective_group.create(group_name, world_size, timeout_s, made, may_exist=False)
 
@@ -343,17 +347,23 @@ def _reduced(op: ReduceOp, refs: Iterable[ObjectRef[object]]) -> Array:
 def _check_list(tensors: Sequence[object], host: Array, group: Group, is_written: bool = False) -> list[Array]:
     """The arrays of a list. It must have one array for each rank, all with the shape and dtype of the other array."""
     if len(tensors) != group.world_size:
-        raise ValueError(f"tensor_list needs one array for each of {group.world_size} ranks, and has {len(tensors)}")
+        raise _MisuseError(f"tensor_list needs one array for each of {group.world_size} ranks, and has {len(tensors)}")
     hosts = [_host(tensor, is_written) for tensor in tensors]
     for rank, one in enumerate(hosts):
         if _said(one) != _said(host):
-            raise ValueError(f"tensor_list[{rank}] is {_said(one)}, and tensor is {_said(host)}: they must be alike")
+            raise _MisuseError(f"tensor_list[{rank}] is {_said(one)}, and tensor is {_said(host)}: they must be alike")
     return hosts
 
 
 def _check_other(group: Group, rank: int) -> None:
     if rank == group.rank:
-        raise ValueError(f"rank {rank} is this process itself")
+        raise _MisuseError(f"rank {rank} is this process itself")
+
+
+def _check_name(group_name: object) -> None:
+    check_text("group_name", group_name)
+    if not group_name:
+        raise ValueError("group_name must not be empty")
 
 
 def _check_backend(backend: object) -> None:

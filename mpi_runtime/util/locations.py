@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from mpi_runtime import ObjectRef
+from mpi_runtime import ObjectRef, is_initialized
 from mpi_runtime.errors.arguments import check_whole
 from mpi_runtime.extend import address_towards, ask, job
 from mpi_runtime.scheduler.protocol.effects import Ready, ReadyError, ReadyStored
@@ -37,6 +37,7 @@ def get_object_locations(
 
     Raises:
         TypeError: `obj_refs` is not a list of references.
+        RuntimeError: no job runs.
         ObjectLostError: a reference belongs to a job that has ended.
 
     Example:
@@ -60,11 +61,13 @@ def get_local_object_locations(obj_refs: Sequence[ObjectRef[object]]) -> dict[Ob
 
     Raises:
         TypeError: `obj_refs` is not a list of references.
+        RuntimeError: no job runs.
         ObjectLostError: a reference belongs to a job that has ended.
     """
     found = {}
+    refs = _checked(obj_refs)
     client = job()
-    for ref in _checked(obj_refs):
+    for ref in refs:
         entry = client.references.values.get(ref.binary())
         if isinstance(entry, ReadyStored):
             found[ref] = _as_in_ray([client.questions.node_id()], entry.size, False)
@@ -77,6 +80,8 @@ def get_local_object_locations(obj_refs: Sequence[ObjectRef[object]]) -> dict[Ob
 def _checked(obj_refs: object) -> Sequence[ObjectRef[object]]:
     if not isinstance(obj_refs, (list, tuple)) or not all(isinstance(ref, ObjectRef) for ref in obj_refs):
         raise TypeError(f"the locations of values need a list of ObjectRef, not {obj_refs!r}")
+    if not is_initialized():
+        raise RuntimeError("values are somewhere only while a job runs: call init() first")
     for ref in obj_refs:
         ref.check_job()
     return obj_refs

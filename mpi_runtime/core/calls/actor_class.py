@@ -26,7 +26,7 @@ R = TypeVar("R")
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec as ParamSpecWithDefault
 
-    from mpi_runtime.core.calls.graphs import ActorNode
+    from mpi_runtime.core.calls.graphs import ClassNode
     from mpi_runtime.core.calls.signatures import Few, MarkedMethod, Submit
 
     Init = ParamSpecWithDefault("Init", default=...)
@@ -238,15 +238,15 @@ class ActorClass(Registered, Generic[T, Init]):
                 return ActorHandle(create_actor(client, call), self._name, self._methods)
             return self._create_named(call, lifetime == option_rules.DETACHED)
 
-    def bind(self, *args: object, **kwargs: object) -> ActorNode:
+    def bind(self, *args: object, **kwargs: object) -> ClassNode:
         """Make a node of a graph of calls. `execute()` of the node, or of a bound call of a method, creates the actor.
 
         Bound calls of its methods run in the order in which they were bound. `execute()` of one submits those before it
         too, but not those after it.
         """
-        from mpi_runtime.core.calls.graphs import ActorNode
+        from mpi_runtime.core.calls.graphs import ClassNode
 
-        return ActorNode(self.remote, args, kwargs, self._methods, self._options, self._name)
+        return ClassNode(self.remote, args, kwargs, self._methods, self._options, self._name)
 
     def _new_spec(self, where: Where | None, environment: dict[str, str]) -> Spec:
         code, uses_loop = self._code.pickled(), is_async(self._class)

@@ -29,7 +29,7 @@ class Node:
         args: tuple[object, ...],
         kwargs: dict[str, object],
         options: Mapping[str, object] | None = None,
-        actor: ActorNode | None = None,
+        actor: ClassNode | None = None,
     ) -> None:
         self._make = make
         self._args = args
@@ -41,6 +41,11 @@ class Node:
         """The call of the same actor that was bound before this one."""
         self._number = next(_NUMBERS)
         """Its place in the order in which this process has bound calls."""
+
+    def __repr__(self) -> str:
+        return (
+            f"({type(self).__name__}, args: {len(self._args)}, kwargs: {list(self._kwargs)}, options: {self._options})"
+        )
 
     def execute(self, *args: object, **kwargs: object) -> Any:
         """Submit the call and all nodes that it needs. Returns the result of `.remote`.
@@ -135,55 +140,27 @@ def _replaced(value: object, made: Mapping[Node, object]) -> object:
     return {key: _replaced(one, made) for key, one in value.items()} if type(value) is dict else value
 
 
+class FunctionNode(Node):
+    """A bound call of a function."""
+
+
+class ClassMethodNode(Node):
+    """A bound call of a method, or one of its several values."""
+
+
 def bound(remote: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], count: int) -> Any:
     """Return the node of a method call; of one with several return values a node for each."""
-    node = Node(remote, args, kwargs)
-    return node if count <= 1 else tuple(Node(itemgetter(index), (node,), {}) for index in range(count))
+    node = ClassMethodNode(remote, args, kwargs)
+    return node if count <= 1 else tuple(ClassMethodNode(itemgetter(index), (node,), {}) for index in range(count))
 
 
-class InputNode(Node):
-    """Stands for the arguments of `execute`: for the only one itself, or for one of several.
+class _Given(Node):
+    """Stands for the arguments of `execute`, or for a part of them."""
 
-        with InputNode() as given:
-            graph = add.bind(given[0], given.by)
-        graph.execute(1, by=2)
-
-    Of an only argument `given[key]` and `given.name` are its items and attributes. A graph has one input.
-    """
-
-    def __init__(self, *args: object, input_type: object = None, **kwargs: object) -> None:
-        if args or kwargs:
-            raise ValueError("InputNode should not take any args or kwargs: execute() gets them.")
-        super().__init__(_nothing, (), {})
-        self._root = self
-        self._is_entered = False
-        self._read: Callable[[object], object] | None = None
-        """Reads a part of the only argument; None: all of it."""
-        self._key: object = None
-
-    def __enter__(self) -> InputNode:
-        self._is_entered = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def __getitem__(self, key: int | str) -> InputNode:
-        if not isinstance(key, int | str):
-            raise MisuseError(f"Please only use int index or str as first-level key of an InputNode, not {key!r}")
-        return self._part(key, itemgetter(key))
-
-    def __getattr__(self, name: str) -> InputNode:
-        if name.startswith("_"):
-            raise AttributeError(f"an InputNode has no attribute {name!r}")
-        return self._part(name, attrgetter(name))
-
-    def _part(self, key: int | str, read: Callable[[Any], object]) -> InputNode:
-        if self._read is not None:
-            raise AttributeError(f"{key!r} is a part of a part of the input: let the function take the part")
-        part = InputNode()
-        part._root, part._key, part._read = self, key, read
-        return part
+    _root: InputNode
+    _read: Callable[[object], object] | None = None
+    """Reads the part of the only argument; None: all of it."""
+    _key: object = None
 
     def _value(self, made: dict[int, object], args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         if not self._root._is_entered:
@@ -201,6 +178,60 @@ class InputNode(Node):
             kind = KeyError if isinstance(self._key, str) else TypeError
             raise kind(f"The graph has an InputNode for {wanted}, and execute() was given {list(given) or 'none'}")
         return given[self._key]
+
+
+class InputNode(_Given):
+    """Stands for the arguments of `execute`: for the only one itself, or for one of several.
+
+        with InputNode() as given:
+            graph = add.bind(given[0], given.by)
+        graph.execute(1, by=2)
+
+    Of an only argument `given[key]` and `given.name` are its items and attributes. A graph has one input.
+    """
+
+    def __init__(self, *args: object, input_type: object = None, **kwargs: object) -> None:
+        if args or kwargs:
+            raise ValueError("InputNode should not take any args or kwargs: execute() gets them.")
+        super().__init__(_nothing, (), {})
+        self._root = self
+        self._is_entered = False
+        self._parts: dict[int | str, InputAttributeNode] = {}
+
+    def __enter__(self) -> InputNode:
+        self._is_entered = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __getitem__(self, key: int | str) -> InputAttributeNode:
+        if not isinstance(key, int | str):
+            raise MisuseError(f"Please only use int index or str as first-level key of an InputNode, not {key!r}")
+        return self._part(key, itemgetter(key))
+
+    def __getattr__(self, name: str) -> InputAttributeNode:
+        if name.startswith("_"):
+            raise AttributeError(f"an InputNode has no attribute {name!r}")
+        return self._part(name, attrgetter(name))
+
+    def _part(self, key: int | str, read: Callable[[Any], object]) -> InputAttributeNode:
+        self._parts[key] = part = InputAttributeNode(self, key, read)
+        return part
+
+
+class InputAttributeNode(_Given):
+    """A part of the input: `given[key]` or `given.name`."""
+
+    def __init__(self, root: InputNode, key: int | str, read: Callable[[Any], object]) -> None:
+        super().__init__(_nothing, (), {})
+        self._root, self._key, self._read = root, key, read
+
+    def __getitem__(self, key: object) -> NoReturn:
+        raise AttributeError(f"{key!r} is a part of a part of the input: let the function take the part")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name!r} is a part of a part of the input: let the function take the part")
 
 
 class MultiOutputNode(Node):
@@ -226,7 +257,7 @@ def _has_input(values: object) -> bool:
         return any(map(_has_input, values))
     if isinstance(values, dict):
         return any(map(_has_input, values.values()))
-    if isinstance(values, InputNode):
+    if isinstance(values, _Given):
         return True
     return isinstance(values, Node) and (_has_input(values._args) or _has_input(values._kwargs))
 
@@ -237,7 +268,7 @@ def _resolved(value: Any, made: dict[int, object], given: tuple[tuple[object, ..
         return type(value)([_resolved(one, made, given) for one in value])
     if type(value) is dict:
         return {key: _resolved(one, made, given) for key, one in value.items()}
-    if isinstance(value, InputNode):
+    if isinstance(value, _Given):
         return value._value(made, *given)
     if not isinstance(value, Node):
         return value
@@ -254,7 +285,7 @@ def _resolved(value: Any, made: dict[int, object], given: tuple[tuple[object, ..
     return made[id(value)]
 
 
-class ActorNode(Node):
+class ClassNode(Node):
     """An actor that `execute` creates. Its methods can be bound."""
 
     def __init__(
@@ -289,7 +320,7 @@ class ActorNode(Node):
 class _Method:
     """A method of an actor that `execute` creates."""
 
-    def __init__(self, actor: ActorNode, name: str, options: Mapping[str, object]) -> None:
+    def __init__(self, actor: ClassNode, name: str, options: Mapping[str, object]) -> None:
         self._actor = actor
         self._name = name
         self._options = options
@@ -298,13 +329,13 @@ class _Method:
         """The same method with other options."""
         return _Method(self._actor, self._name, {**self._options, **options})
 
-    def bind(self, *args: object, **kwargs: object) -> Node:
+    def bind(self, *args: object, **kwargs: object) -> ClassMethodNode:
         """Make a node for a call of the method."""
 
         def make(actor: object, *args: object, **kwargs: object) -> object:
             return getattr(actor, self._name).options(**self._options).remote(*args, **kwargs)
 
-        node = self._actor._last = Node(make, args, kwargs, self._options, self._actor)
+        node = self._actor._last = ClassMethodNode(make, args, kwargs, self._options, self._actor)
         return node
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -325,23 +356,43 @@ class CompiledGraph:
         """Check the graph.
 
         Raises:
-            ValueError: it has no input, a call in it needs nothing of the graph, or a node is inside a container.
+            ValueError: it has no input, nothing uses a part of its input, a call in it needs nothing of the graph, or a
+                node is inside a container.
         """
         nodes = _needed(root)
-        if not any(isinstance(node, InputNode) for node in nodes):
+        given = [node for node in nodes if isinstance(node, _Given)]
+        if not given:
             raise ValueError("No InputNode found in the DAG: let a call take the InputNode, or use execute().")
-        calls = [node for node in nodes if not isinstance(node, InputNode)]
+        calls = [node for node in nodes if not isinstance(node, _Given)]
         for node in calls:
             _check(node)
         self._root = root
         self._calls = sorted(calls, key=lambda node: node._number)
-        self._has_parts = any(isinstance(node, InputNode) and node._read is not None for node in nodes)
+        parts = {node._key: node._root for node in given if node._read is not None}
+        self._has_parts = bool(parts)
+        self._positional = max((key + 1 for key in parts if isinstance(key, int)), default=0) if parts else 1
+        self._named = [key for key in parts if isinstance(key, str)]
+        unused = [key for root in parts.values() for key in root._parts if key not in parts]
+        if unused:
+            raise ValueError(
+                f"the parts {_listed([*parts, *unused])} of the input were named, but {_listed(unused)} is unused: "
+                "have the output need each of them, or do not name it."
+            )
         self._is_ended = False
 
     def execute(self, *args: object, **kwargs: object) -> Any:
-        """Submit the calls in the order in which they were bound. Returns the reference of the last one, or a list."""
+        """Submit the calls in the order in which they were bound. Returns the reference of the last one, or a list.
+
+        Raises:
+            ValueError: the arguments are not those that the graph has a use for.
+        """
         if self._is_ended:
             raise RuntimeError("teardown() has ended this graph: compile another one")
+        if len(args) != self._positional or any(name not in kwargs for name in self._named):
+            raise ValueError(
+                f"this graph takes {self._positional} positional arguments and the names {self._named}, and execute() "
+                f"was given {len(args)} and {list(kwargs)}"
+            )
         if self._has_parts and not kwargs:  # a part is always one of the arguments, as in Ray, also of an only one
             args = (args,)
         made: dict[int, object] = {}
@@ -384,6 +435,10 @@ def _nodes_in(values: object) -> Iterator[Node]:
     elif isinstance(values, list | tuple):
         for value in values:
             yield from _nodes_in(value)
+
+
+def _listed(keys: Sequence[object]) -> str:
+    return ", ".join(sorted({str(key) for key in keys}))
 
 
 def _check(node: Node) -> None:

@@ -16,7 +16,7 @@ from mpi_runtime.core.client.object_ref import ObjectRef
 if TYPE_CHECKING:
     from mpi_runtime.core.calls.chunks import Chunked
     from mpi_runtime.core.calls.code import Code
-    from mpi_runtime.core.calls.graphs import Node
+    from mpi_runtime.core.calls.graphs import FunctionNode
     from mpi_runtime.core.calls.mapping import Results
     from mpi_runtime.core.calls.signatures import Few, Returning
     from mpi_runtime.core.client.generators import ObjectRefGenerator
@@ -74,14 +74,14 @@ class RemoteFunction(Submitter[P, R]):
             changed._code = self._code
         return changed
 
-    def bind(self, *args: object, **kwargs: object) -> Node:
+    def bind(self, *args: object, **kwargs: object) -> FunctionNode:
         """Make a node of a graph of calls. Its method `execute()` submits the call.
 
         Arguments may be nodes themselves. Each node is submitted once.
         """
-        from mpi_runtime.core.calls.graphs import Node
+        from mpi_runtime.core.calls.graphs import FunctionNode
 
-        return Node(self.remote, args, kwargs, self._options)
+        return FunctionNode(self.remote, args, kwargs, self._options)
 
     def map(self, iterable: Iterable[object], *, chunk: int | Literal["auto"] = "auto") -> Results[R]:
         """Call the function once for each element. Many calls make one task, a chunk.

@@ -26,6 +26,7 @@ from mpi_runtime.core.client.submitting import put
 from mpi_runtime.core.executor import setup_hooks
 from mpi_runtime.core.executor.scratch import NSIGHT, PY_MODULES, WORKING_DIR
 from mpi_runtime.core.objects import serialize, working_dirs
+from mpi_runtime.errors.arguments import check_whole
 from mpi_runtime.scheduler.protocol.ids import digest
 
 _HASH_BYTES = 16
@@ -78,8 +79,8 @@ class RuntimeEnv(dict[str, Any]):
         self[name] = value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a plain dictionary."""
-        return dict(self)
+        """Return it as a plain dictionary, a copy."""
+        return {key: _copy(value) for key, value in self.items()}
 
     def serialize(self) -> str:
         """Return it as JSON.
@@ -118,6 +119,13 @@ class RuntimeEnv(dict[str, Any]):
     has_uv = has_conda = has_py_container = has_pip
 
 
+def _copy(value: Any) -> Any:
+    """A copy whose changes do not change a runtime environment. Functions and modules stay what they are."""
+    if isinstance(value, dict):
+        return dict(value)
+    return list(value) if isinstance(value, list) else value
+
+
 class Archive(NamedTuple):
     """A packed directory or file: its hash, and a reference to it in the object store."""
 
@@ -144,11 +152,11 @@ def check(name: str, value: object) -> None:
 
 def _check_variables(name: str, value: object) -> None:
     if not isinstance(value, dict):
-        raise TypeError(f"{name} must be a dict of names and texts, not {value!r}")
+        raise TypeError(f"{name} must be Dict[str, str], names and texts, not {value!r}")
     for variable, text in value.items():
-        for what, given in ((f"a key of {name}", variable), (f"{name}[{variable!r}]", text)):
+        for what, kind, given in ((f"a key of {name}", "key", variable), (f"{name}[{variable!r}]", "value", text)):
             if not isinstance(given, str):
-                raise TypeError(f"{what} must be a string, not {given!r}")
+                raise TypeError(f"{name} must be Dict[str, str], but its {kind} {given!r} is of type {type(given)}")
             if "\0" in given:
                 raise ValueError(f"{what} must not hold a null character: {given!r}")
         if not variable or "=" in variable:
@@ -176,9 +184,16 @@ def _check_modules(name: str, value: object) -> None:
             raise ValueError(f"{name} must have directories, .py files or modules, not {one!r}: {_INSTALL}.")
 
 
-def _check_config(name: str, value: object) -> None:
+def check_config(name: str, value: object) -> None:
+    """Check the values of a `RuntimeEnvConfig`, or of a dictionary in its place."""
     if not isinstance(value, dict):
         raise TypeError(f"{name} must be a dict or a RuntimeEnvConfig, not {value!r}")
+    seconds, eager = value.get("setup_timeout_seconds", -1), value.get("eager_install", True)
+    check_whole(f"setup_timeout_seconds of {name}", seconds, -1)
+    if seconds == 0:
+        raise ValueError(f"setup_timeout_seconds of {name} must be positive, or -1 for no limit, not 0")
+    if not isinstance(eager, bool):
+        raise TypeError(f"eager_install of {name} must be True or False, not {eager!r}")
 
 
 def _check_hook(name: str, value: object) -> None:
@@ -205,7 +220,7 @@ _CHECKS: dict[str, Callable[[str, object], None]] = {
     "excludes": _check_patterns,
     "worker_process_setup_hook": _check_hook,
     "nsight": _check_nsight,
-    "config": _check_config,
+    "config": check_config,
 }
 
 

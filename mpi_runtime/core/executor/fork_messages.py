@@ -21,6 +21,8 @@ MESSAGE_BYTES_MAX = 1 << 15
 """A longer request is sent in a memory file: a socket holds about 200 KB, on some systems less."""
 MARK = b"\x1emrt-writer "
 """In the output of an executor: before the name of the function or actor that writes the lines after this one."""
+PLAIN = b"\x1f"
+"""Before the name in a mark: the driver shows the lines as they are, without the name."""
 
 
 class Setup(Struct, array_like=True, tag=1):

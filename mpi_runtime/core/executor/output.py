@@ -12,10 +12,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mpi_runtime.core.executor.fork_messages import MARK
+from mpi_runtime.core.executor.fork_messages import MARK, PLAIN
 
 _outputs: list[Output] = []
 """Standard output and error of this process, once they are installed."""
+_before_names = b""
+"""PLAIN, or nothing."""
 
 
 class Output(io.FileIO):
@@ -67,10 +69,16 @@ def mark_in(pipes: Sequence[int]) -> None:
         output.pipe = pipe
 
 
+def show_plain() -> None:
+    """Have the driver show further lines of this process as they are: each names its writer itself."""
+    global _before_names
+    _before_names = PLAIN
+
+
 def begin(writer: str) -> None:
     """Tag further output of this process with this writer."""
     flush()
-    data = " ".join(writer.splitlines()).encode(errors="replace")
+    data = _before_names + " ".join(writer.splitlines()).encode(errors="replace")
     for output in _outputs:
         output.begin(data)
 

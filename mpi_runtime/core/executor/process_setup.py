@@ -70,6 +70,7 @@ def become(
     for name in forget:
         del sys.modules[name]
     prepare(setup, request)
+    import_from(request.environment.get("PYTHONPATH", ""), at_start)
     for name in home.imports if home is not None else ():
         importlib.import_module(name)
     member = None
@@ -173,6 +174,16 @@ def set_variables(environment: Mapping[str, str]) -> None:
     for name, text in sorted(environment.items()):
         if "=" not in name:
             os.environ[name] = re.sub(r"\$\{\w+\}", "", os.path.expandvars(text)) if "$" in text else text
+
+
+def import_from(stated: str, at_start: Container[str]) -> None:
+    """Find modules in the directories of the PYTHONPATH of a `runtime_env`, as a Python that starts with it does."""
+    text = configuration.environment().get("PYTHONPATH", "") if stated else ""  # with what `$NAME` stood for
+    found = [path for path in text.split(os.pathsep) if path and path not in sys.path]
+    for path in found:
+        for name in shadowed(path, at_start):
+            del sys.modules[name]
+    sys.path[1:1] = found  # the directory of the program stays first
 
 
 def threads_of(request: Fork) -> int:

@@ -11,6 +11,7 @@ import pickle
 import traceback
 from collections.abc import Callable, Mapping
 
+from mpi_runtime.core.executor import output
 from mpi_runtime.core.executor.scratch import HOOKS
 from mpi_runtime.errors import RuntimeEnvSetupError
 
@@ -36,6 +37,8 @@ def packed(hook: Callable[[], object] | str) -> str:
 
 def run(environment: Mapping[str, str]) -> str:
     """Call the functions that an environment names. Return the error of one; empty: there was none."""
+    if LOGGING in environment:
+        output.show_plain()
     try:
         for key in HOOKS:
             if key in environment:

@@ -206,11 +206,11 @@ class Drivers:
         """Return the process id of a driver, as it states it; 0: it is gone."""
         return self._drivers[number].hello.pid if number in self._drivers else 0
 
-    def print(self, number: int, stream: int, prefix: bytes, lines: bytes, executor: int) -> None:
+    def print(self, number: int, stream: int, prefix: bytes, lines: bytes, executor: int, is_plain: bool) -> None:
         """Print the output of an executor of a driver, unless it wants none."""
         driver = self._drivers[number]
         if driver.hello.log_to_driver:
-            driver.printer.print(stream, prefix, lines, executor)
+            driver.printer.print(stream, prefix, lines, executor, is_plain)
 
     def ended(self, executor: int) -> None:
         """Show no status of an executor any more: it has ended."""

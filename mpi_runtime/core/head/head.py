@@ -43,6 +43,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 from mpi_runtime import config as configuration
+from mpi_runtime.core.executor.fork_messages import PLAIN
 from mpi_runtime.core.head.direct_lines import DirectLines
 from mpi_runtime.core.head.gangs import Gathers
 from mpi_runtime.core.head.inspection import Window, reply_to
@@ -493,12 +494,13 @@ class Head:
         executor = self._scheduler.describe_executor(log.executor)
         where = f", rank {executor.rank}, {executor.hostname}" if executor.hostname and self._transport.size > 1 else ""
         name = executor.title or self._names.get(log.executor, "executor").partition(".")[0]
-        writer = log.writer.decode(errors="replace") or name  # without a mark: no output of Python came before it
+        is_plain, tag = log.writer.startswith(PLAIN), log.writer.removeprefix(PLAIN)
+        writer = tag.decode(errors="replace") or name  # without a mark: no output of Python came before it
         prefix = f"({writer} pid={executor.pid}{where}) ".encode()
         if self._drivers is not None and (driver := self._scheduler.driver_of(log.executor)) in self._drivers:
-            self._drivers.print(driver, log.stream, prefix, log.data, log.executor)
+            self._drivers.print(driver, log.stream, prefix, log.data, log.executor, is_plain)
         else:
-            self._printer.print(log.stream, prefix, log.data, log.executor)
+            self._printer.print(log.stream, prefix, log.data, log.executor, is_plain)
 
     def _log_notes(self, notes: list[Note]) -> None:
         for note in notes:

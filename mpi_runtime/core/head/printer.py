@@ -82,8 +82,8 @@ class Printer:
                 thread.start()
                 self._thread = thread
 
-    def print(self, stream: int, prefix: bytes, lines: bytes, process: int = 0) -> None:
-        """Write whole lines of a process, each with the prefix."""
+    def print(self, stream: int, prefix: bytes, lines: bytes, process: int = 0, is_plain: bool = False) -> None:
+        """Write whole lines of a process, each with the prefix, unless they are plain."""
         if status.MARK in lines:
             lines, notes = status.split(lines)
             self._start()
@@ -93,7 +93,7 @@ class Printer:
             if not lines:
                 return
         self.recent.output(stream, prefix, lines)
-        self._print(stream, prefix, lines)
+        self._print(stream, b"" if is_plain else prefix, lines)
 
     def ended(self, process: int) -> None:
         """Show no status of a process any more: it has ended."""

@@ -289,8 +289,9 @@ def test_settings_of_logging(encoding: str) -> None:
     for name in ("job_id", "worker_id", "node_id", "actor_id", "task_id", "timestamp_ns", "library"):
         assert name in actor
         assert (name in driver) is (name not in ("actor_id", "task_id", "library"))
+    assert "pid=" not in actor
     if encoding == "JSON":
-        assert json.loads(driver)["message"] == "in the driver"
+        assert [json.loads(line)["message"] for line in (actor, driver)] == ["in an actor", "in the driver"]
 
 
 def test_a_variable_chooses_how_processes_log() -> None:
@@ -300,6 +301,45 @@ def test_a_variable_chooses_how_processes_log() -> None:
     assert any("in an actor" in line and '"actor_id": ' in line for line in lines)
     (driver,) = (line for line in lines if "in the driver" in line)
     assert json.loads(driver)["message"] == "in the driver"
+
+
+def test_records_in_the_form_of_ray() -> None:
+    source = """
+import json, logging, sys
+import ray
+from ray._common.filters import CoreContextFilter
+from ray._common.formatters import JSONFormatter, TextFormatter
+from ray.job_config import JobConfig
+
+ray.init(num_cpus=1, quiet=True, job_config=JobConfig.from_json({"metadata": {"a": "b"}, "runtime_env": None}))
+formatter, record = JSONFormatter(), logging.makeLogRecord({"msg": "said", "user": "me"})
+try:
+    raise ValueError("wrong")
+except ValueError:
+    record.exc_info = sys.exc_info()
+print(CoreContextFilter().filter(record), record.job_id == ray.get_runtime_context().get_job_id())
+line = json.loads(formatter.format(record))
+print(line["message"], line["user"], "wrong" in line["exc_text"], line["timestamp_ns"] > 0, "name" in line)
+formatter.set_additional_log_standard_attrs(["name"])
+print("name" in json.loads(formatter.format(record)), "user=me" in TextFormatter().format(record))
+inner = logging.makeLogRecord({"ray_serve_extra_fields": {"route": "/"}})
+print(json.loads(formatter.format(inner))["route"])
+inner.ray_serve_extra_fields = "no"
+try:
+    formatter.format(inner)
+except ValueError as error:
+    print(error)
+print(ray.LoggingConfig.from_dict({**ray.LoggingConfig("JSON").to_dict(), "other": 1}))
+"""
+    completed = run_program(source, options=("-m", "mpi_runtime", "--as-ray")).expect(0)
+    assert completed.stdout.splitlines() == [
+        "True True",
+        "said me True True False",
+        "True True",
+        "/",
+        "ray_serve_extra_fields of a log record must be a dictionary, not 'no'",
+        "LoggingConfig(encoding='JSON', log_level='INFO', additional_log_standard_attrs=[])",
+    ]
 
 
 def test_resources_of_nodes_have_their_addresses_as_in_ray() -> None:

@@ -336,10 +336,10 @@ def test_bad_arguments(members: list[Any]) -> None:
             message(collective.allreduce, TypeError, np.array([object()])),
             message(collective.allreduce, ValueError, fixed),
             message(collective.broadcast, ValueError, array, SIZE),
-            message(collective.send, ValueError, array, rank),
-            message(collective.allgather, ValueError, [array], array),
+            message(collective.send, RuntimeError, array, rank),
+            message(collective.allgather, RuntimeError, [array], array),
             message(collective.allgather, ValueError, [np.zeros(4)] * SIZE, array),
-            message(collective.init_collective_group, ValueError, SIZE, rank),
+            message(collective.init_collective_group, RuntimeError, SIZE, rank),
             message(collective.allreduce, RuntimeError, array, "other"),
         ]
 
@@ -358,6 +358,11 @@ def test_ranks_out_of_bounds(size: int, rank: int) -> None:
 def test_a_name_in_the_place_of_the_backend() -> None:
     with pytest.raises(ValueError, match="group_name="):
         collective.init_collective_group(1, 0, "mine")
+
+
+def test_a_group_has_a_name() -> None:
+    with pytest.raises(ValueError, match="must not be empty"):
+        collective.init_collective_group(2, 0, group_name="")
 
 
 def test_who_is_missing_is_named() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import tempfile
 
 import ray
 from ray.runtime_env import RuntimeEnv, RuntimeEnvConfig
@@ -37,6 +38,66 @@ def settings_of_the_set_up():
     print(raised(lambda: RuntimeEnvConfig(setup_timeout_seconds="x"), "TypeError"))
     print(raised(lambda: RuntimeEnvConfig(eager_install=1), "TypeError"))
     print(raised(lambda: RuntimeEnv(config="x"), "TypeError"))
+
+
+def settings_of_the_set_up_as_a_dictionary():
+    """They are checked in an environment too, where it is made and where it is used."""
+    function = ray.remote(lambda: 1)
+    for given in (
+        {"setup_timeout_seconds": 10.0},
+        {"setup_timeout_seconds": 0},
+        {"setup_timeout_seconds": "10"},
+        {"setup_timeout_seconds": 10},
+        {"setup_timeout_seconds": -1},
+    ):
+        env = {"config": given}
+        print(raised(lambda given=given: RuntimeEnv(config=given), "TypeError", "ValueError"))
+        print(raised(lambda env=env: function.options(runtime_env=env), "TypeError", "ValueError"))
+    print(RuntimeEnvConfig(setup_timeout_seconds=1).to_dict())
+
+
+def copies_of_environments():
+    """`to_dict` gives a copy, which is a field of a dataclass like any other."""
+    import dataclasses
+
+    @dataclasses.dataclass
+    class Settings:
+        env: dict
+
+    env = RuntimeEnv(env_vars={"A": "B"}, config=RuntimeEnvConfig(setup_timeout_seconds=1))
+    plain = env.to_dict()
+    plain["env_vars"]["A"] = "C"
+    print(env["env_vars"], type(plain["config"]) is dict, dataclasses.asdict(Settings(plain)))
+
+
+def texts_about_variables():
+    """They name what is wrong, and its type."""
+    for given in ({"A": 1}, {"A": True}, {1.5: "A"}):
+        try:
+            RuntimeEnv(env_vars=given)
+        except TypeError as error:
+            (key, value), text = next(iter(given.items())), str(error)
+            wrong = f"value {value} is of" if isinstance(key, str) else f"key {key} is of"
+            print("Dict[str, str]" in text, wrong in text, "<class '" in text)
+
+
+def modules_on_a_path_of_their_own():
+    """Directories in a PYTHONPATH of the environment are those of modules, before the modules of the installation."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name in ("module_of_a_path", "this"):
+            with open(f"{directory}/{name}.py", "w") as file:
+                file.write("value = 5")
+        with _job(runtime_env={"env_vars": {"PYTHONPATH": f"{directory}:{directory}/nothing"}}):
+
+            @ray.remote
+            def imported():
+                import this
+
+                import module_of_a_path
+
+                return module_of_a_path.value, getattr(this, "value", None)
+
+            print(ray.get(imported.remote()))
 
 
 def a_function_that_each_process_calls_first():
@@ -141,6 +202,14 @@ def where_values_are():
             print(found[small]["node_ids"], found[small]["object_size"] > 0)
             print(found[large]["node_ids"] == [here], found[large]["object_size"] > 1_000_000)
             print(function([]))
+
+
+def where_values_are_without_a_job():
+    """Nobody can say it, also of no values."""
+    from ray.experimental import get_local_object_locations, get_object_locations
+
+    for function in (get_object_locations, get_local_object_locations):
+        print(raised(lambda function=function: function([]), "RuntimeError"))
 
 
 def variables_win_over_numbers_of_cpus():

@@ -253,6 +253,32 @@ def graphs_that_cannot_be_compiled():
         print(raised(graph.experimental_compile, "ValueError"))
 
 
+def parts_of_the_input_that_nothing_uses():
+    """Each part that was named is needed by the output of a compiled graph."""
+    stage = Stage.remote()
+    with ray.dag.InputNode() as given:
+        _ = given[1]
+        graph = stage.same.bind(given[0])
+    print(raised(graph.experimental_compile, "ValueError"))
+
+
+def arguments_of_a_compiled_graph():
+    """Are as many as the graph has a use for; names may be more."""
+    stage = Stage.remote()
+    with ray.dag.InputNode() as given:
+        compiled = stage.same.bind(given).experimental_compile()
+    for args, kwargs in (((), {}), ((1, 2), {}), ((), {"x": 1})):
+        print(raised(lambda args=args, kwargs=kwargs: compiled.execute(*args, **kwargs), "ValueError"))
+    compiled.teardown()
+    with ray.dag.InputNode() as given:
+        graph = ray.dag.MultiOutputNode([stage.same.bind(given[0]), stage.same.bind(given.by)])
+    compiled = graph.experimental_compile()
+    for args, kwargs in (((), {}), ((1,), {}), ((1, 2), {"by": 3}), ((), {"by": 3})):
+        print(raised(lambda args=args, kwargs=kwargs: compiled.execute(*args, **kwargs), "ValueError"))
+    print(ray.get(compiled.execute(1, by=3, other=4)))
+    compiled.teardown()
+
+
 def a_compiled_graph_goes_on_after_an_error():
     """The error of a call is that of the result, and the next execution is not touched by it."""
     stage = Stage.remote()
@@ -322,6 +348,36 @@ def functions_of_many_nodes():
     finally:
         kind.apply_recursive = plain
     print(len(count))
+
+
+def kinds_of_nodes():
+    """A node shows by its class what it stands for."""
+    from ray.dag import (
+        ClassMethodNode,
+        ClassNode,
+        DAGNode,
+        FunctionNode,
+        InputAttributeNode,
+        InputNode,
+        MultiOutputNode,
+    )
+
+    kinds = (ClassMethodNode, ClassNode, FunctionNode, InputAttributeNode, InputNode, MultiOutputNode)
+    actor, living = Counter.bind(1), Counter.remote(1)
+    with InputNode() as given:
+        nodes = [_any.bind(given), actor, actor.inc.bind(given), living.get.bind(), given, given[0], given.name]
+        for node in [*nodes, MultiOutputNode([nodes[0]])]:
+            name = type(node).__name__
+            print(name, isinstance(node, DAGNode), [kind.__name__ for kind in kinds if isinstance(node, kind)])
+            print(name in str(node) or isinstance(node, InputNode))
+
+
+def settings_of_compiled_graphs():
+    """Have defaults, one set for each process."""
+    from ray.dag import DAGContext
+
+    context = DAGContext.get_current()
+    print(context is DAGContext.get_current(), sorted(vars(context).items()))
 
 
 def texts_of_misuse():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.core.calls.graphs import ActorNode, InputNode, MultiOutputNode, Node
+from mpi_runtime.core.calls.graphs import ClassNode, InputNode, MultiOutputNode, Node
 
 
 class Noted:
@@ -50,7 +50,7 @@ class Actor:
 
 def actor_node() -> tuple[Any, list[str]]:
     submitted: list[str] = []
-    return ActorNode(lambda: Actor(submitted), (), {}, {"inc", "get"}), submitted
+    return ClassNode(lambda: Actor(submitted), (), {}, {"inc", "get"}), submitted
 
 
 def test_each_node_is_submitted_once() -> None:
@@ -181,6 +181,14 @@ def test_graphs_that_cannot_be_compiled() -> None:
         beside.experimental_compile()
     with pytest.raises(ValueError, match="kill"):
         Node(noted("f"), (given,), {}).experimental_compile().teardown(kill_actors=True)
+
+
+def test_each_named_part_of_the_input_of_a_compiled_graph_is_used() -> None:
+    with InputNode() as given:
+        _ = given[1]
+        node = Node(Noted()("f"), (given[0], given[2]), {})
+    with pytest.raises(ValueError, match="parts 0, 1, 2 of the input were named, but 1 is unused"):
+        node.experimental_compile()
 
 
 def test_a_part_of_the_input_of_a_compiled_graph_is_an_argument() -> None:
