@@ -80,6 +80,7 @@ class Yields:
                     index = self._emitted
                     self._emitted += 1
                 self._give(spec, call, index, item)
+                del item  # else it would be in memory until the next one is made
                 index += 1
                 if spec.backpressure:
                     self._wait_for_demand(spec, call, index, None)
@@ -105,6 +106,7 @@ class Yields:
         try:
             for item in items:
                 values.append(self._written(spec, item))
+                del item
                 if len(values) == spec.num_returns:
                     return values
             raise ValueError(f"{spec.name} yielded {len(values)} values, but num_returns is {spec.num_returns}")
@@ -123,7 +125,8 @@ class Yields:
         refs: list[ObjectRef[object]] = []
         try:
             for item in items:
-                refs.append(self._put(spec, item))  # noqa: PERF401  (those before an error count)
+                refs.append(self._put(spec, item))
+                del item
         except BaseException as error:
             if self._results.fails(spec, call, error):
                 raise
@@ -157,8 +160,10 @@ class Yields:
             async for item in result:
                 if spec.num_returns == DYNAMIC:
                     refs.append(self._put(spec, item))
+                    del item
                     continue
                 self._give(spec, call, index, item)
+                del item
                 index += 1
                 while spec.backpressure and not self._wait_for_demand(spec, call, index, 0):
                     await asyncio.sleep(DEMAND_PAUSE_S)

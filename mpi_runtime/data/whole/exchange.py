@@ -1,13 +1,16 @@
 """Gives all rows new places: blocks are cut into pieces by row, and each new block is gathered from one piece of each.
 
 The rows of the parent are in the store first, which spills those for which it has no memory. So the number of new
-blocks and the bounds of keys are known, not estimated. A block is freed when it was cut; the pieces of a new block are
-freed when it was made. New blocks are read as files are: by tasks that stop when the budget of their stream is used up.
+blocks and the bounds of keys are known, not estimated. A block is freed when it was cut; pieces are freed when the new
+blocks were made. New blocks are read as files are: by tasks that stop when the budget of their stream is used up.
+
+Many blocks have pieces too small for the store: the head and the program would keep them, within no budget. So a task
+cuts several neighbouring blocks, a bundle, and pieces of neighbouring new blocks are one value, of which each reads its
+rows without a copy. See `Grouping`.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -38,21 +41,67 @@ if TYPE_CHECKING:
 
     from mpi_runtime import ObjectRef
 
-Ref: TypeAlias = "ObjectRef[pyarrow.Table | None]"
+Cut: TypeAlias = "tuple[pyarrow.Table, list[int]]"
+Ref: TypeAlias = "ObjectRef[Cut | None]"
 Places = Callable[["pyarrow.Table", int], numpy.ndarray]
 """The number of the new block of each row of a block, which has a number too."""
 Finish = Callable[["pyarrow.Table", int], "pyarrow.Table"]
 """What becomes of the rows of a new block with this number."""
 CUTS_AHEAD = 1
-"""Tasks beyond the CPUs that cut blocks at a time: each holds a block and its pieces in memory."""
+"""Tasks beyond the CPUs that cut blocks at a time: each holds a bundle and its pieces in memory."""
+VALUE_BYTES = 1 << 17
+"""The size of values, twice that of the largest which do not lie in the store: sizes of pieces differ."""
+BUNDLE_BLOCKS = 8
+"""The most blocks of the usual size in a bundle."""
+
+
+class Grouping(Struct, frozen=True):
+    """What is cut together, and what lies together afterwards.
+
+    If `size` neighbouring new blocks share a value, reading one of them keeps the pieces of all in the store, and every
+    host reads all. If a bundle is larger, each task that cuts one needs more memory. Values of
+    `VALUE_BYTES` need the product of both, so both have the square root.
+    """
+
+    bundles: list[list[int]]
+    """The numbers of old blocks that a task cuts together."""
+    count: int
+    """The number of new blocks."""
+    size: int
+    """New blocks that share a value."""
+
+    @property
+    def values(self) -> int:
+        """The number of values of a bundle."""
+        return -(-self.count // self.size)
+
+
+def grouping_of(sizes: Sequence[int], count: int, block_bytes: int) -> Grouping:
+    """How blocks of these sizes are cut into this number of new blocks."""
+    total = sum(sizes)
+    most = min(math.isqrt(VALUE_BYTES * total), VALUE_BYTES * count, BUNDLE_BLOCKS * block_bytes)
+    bundles: list[list[int]] = []
+    used = 0
+    for number, size in enumerate(sizes):
+        if not bundles or used + size > most:
+            bundles.append([])
+            used = 0
+        bundles[-1].append(number)
+        used += size
+    values = min(count, max(1, total // (len(bundles) * VALUE_BYTES)))
+    return Grouping(bundles, count, -(-count // values))
 
 
 class Gathered(Piece):
     """A new block: a piece of each old one."""
 
-    def __init__(self, pieces: list[Ref], number: int, empty: pyarrow.Table, name: str, finish: Finish) -> None:
-        self.refs: list[Ref] = pieces
+    def __init__(
+        self, values: list[Ref], number: int, place: int, empty: pyarrow.Table, name: str, finish: Finish
+    ) -> None:
+        """`place`: which of the new blocks that share these values it is."""
+        self.refs: list[Ref] = values
         self._number = number
+        self._place = place
         self._empty = empty
         self._name = name
         self._finish = finish
@@ -60,53 +109,61 @@ class Gathered(Piece):
     def read(self, where: Where) -> Iterator[pyarrow.Table]:
         """Yield its rows."""
         where.step = self._name
-        found = [piece for piece in mpi_runtime.get(self.refs) if piece is not None]
+        found = [
+            table.slice(edges[self._place], edges[self._place + 1] - edges[self._place])
+            for table, edges in filter(None, mpi_runtime.get(self.refs))
+        ]
         table = self._finish(blocks.joined([self._empty, *found]), self._number)
         where.step = ""
         yield table
 
-    def of(self, pieces: list[Ref]) -> Gathered:
+    def of(self, values: list[Ref]) -> Gathered:
         """The same of other references."""
-        return Gathered(pieces, self._number, self._empty, self._name, self._finish)
+        return Gathered(values, self._number, self._place, self._empty, self._name, self._finish)
 
 
 @mpi_runtime.remote(max_retries=RETRIES)
-def _cut(table: pyarrow.Table, number: int, count: int, places: Places) -> object:
-    found = places(table, number)
+def _cut(first: int, count: int, size: int, places: Places, *tables: pyarrow.Table) -> object:
+    """For each `size` new blocks: their rows, and where those of each begin and end; None if there are no rows."""
+    found = numpy.concatenate([places(table, number) for number, table in enumerate(tables, first)])
     order = numpy.argsort(found, kind="stable")
     edges = numpy.searchsorted(found[order], numpy.arange(count + 1))
-    rows = table.take(order)
-    parts = [
-        blocks.compact(rows.slice(low, high - low)) if low < high else None
-        for low, high in itertools.pairwise(edges.tolist())
-    ]
-    return parts[0] if count == 1 else tuple(parts)
+    rows = blocks.joined(tables).combine_chunks()
+    values: list[Cut | None] = []
+    for low in range(0, count, size):
+        own = edges[low : low + size + 1]
+        has_rows = own[0] < own[-1]
+        values.append((rows.take(order[own[0] : own[-1]]), (own - own[0]).tolist()) if has_rows else None)
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 class Cuts:
-    """How old blocks were cut, for the case that pieces are lost."""
+    """How old blocks are cut, also again if pieces are lost."""
 
-    def __init__(self, kept: list[Block], count: int, places: object) -> None:
+    def __init__(self, kept: list[Block], grouping: Grouping, places: object) -> None:
         self._kept = kept
-        self._count = count
+        self._grouping = grouping
         self._places = places
         self._rebuilt: dict[int, list[Ref]] = {}
-        """By old block: its pieces, for all new blocks, since most of these need them."""
+        """By bundle: its values, for all new blocks, since most of these need them."""
         self.depth = 1 + depth_of(kept)
 
-    def cut(self, old: int, value: object, **options: int) -> list[Ref]:
-        """Begin to cut a block."""
-        pieces = _cut.options(num_returns=self._count, **options).remote(value, old, self._count, self._places)
-        return [pieces] if self._count == 1 else list(pieces)
+    def cut(self, bundle: int, values: Sequence[object], **options: int) -> list[Ref]:
+        """Begin to cut the blocks of a bundle."""
+        grouping = self._grouping
+        call = _cut.options(num_returns=grouping.values, **options)
+        first = grouping.bundles[bundle][0]
+        pieces = call.remote(first, grouping.count, grouping.size, self._places, *values)
+        return [pieces] if grouping.values == 1 else list(pieces)
 
-    def piece(self, old: int, new: int, rebuilding: Rebuilding) -> Ref | None:
-        """A rebuilt piece; None: that is impossible."""
-        if old not in self._rebuilt or rebuilding.is_lost(self._rebuilt[old][new]):
-            value = rebuilding.value(self._kept[old])
-            if value is None:
+    def value(self, bundle: int, group: int, rebuilding: Rebuilding) -> Ref | None:
+        """A rebuilt value; None: that is impossible."""
+        if bundle not in self._rebuilt or rebuilding.is_lost(self._rebuilt[bundle][group]):
+            values = [rebuilding.value(self._kept[old]) for old in self._grouping.bundles[bundle]]
+            if any(value is None for value in values):
                 return None
-            self._rebuilt[old] = list(map(note_rebuilt, self.cut(old, value, num_cpus=0)))
-        return self._rebuilt[old][new]
+            self._rebuilt[bundle] = list(map(note_rebuilt, self.cut(bundle, values, num_cpus=0)))
+        return self._rebuilt[bundle][group]
 
 
 class GatheredRecipe(Struct, frozen=True, eq=False):
@@ -115,8 +172,8 @@ class GatheredRecipe(Struct, frozen=True, eq=False):
     cuts: Cuts
     like: Gathered
     """The same without its pieces."""
-    number: int
-    size: int
+    group: int
+    bundles: int
 
     @property
     def depth(self) -> int:
@@ -125,13 +182,13 @@ class GatheredRecipe(Struct, frozen=True, eq=False):
 
     def __call__(self, rebuilding: Rebuilding, value: object) -> object | None:
         """The new block, with rebuilt pieces in place of lost ones; None: that is impossible."""
-        before: Sequence[Ref | None] = value.refs if isinstance(value, Gathered) else [None] * self.size
-        pieces = [
-            self.cuts.piece(old, self.number, rebuilding) if piece is None or rebuilding.is_lost(piece) else piece
-            for old, piece in enumerate(before)
+        before: Sequence[Ref | None] = value.refs if isinstance(value, Gathered) else [None] * self.bundles
+        values = [
+            self.cuts.value(bundle, self.group, rebuilding) if ref is None or rebuilding.is_lost(ref) else ref
+            for bundle, ref in enumerate(before)
         ]
-        found = [piece for piece in pieces if piece is not None]
-        return self.like.of(found) if len(found) == len(pieces) else None
+        found = [ref for ref in values if ref is not None]
+        return self.like.of(found) if len(found) == len(values) else None
 
 
 def count_of(kept: list[Block], cpus: int, block_bytes: int) -> int:
@@ -140,27 +197,32 @@ def count_of(kept: list[Block], cpus: int, block_bytes: int) -> int:
     return max(1, by_size, min(len(kept), 2 * cpus))
 
 
-def exchange(name: str, kept: list[Block], count: int, cpus: int, places: Places, finish: Finish) -> list[Block]:
+def exchange(
+    name: str, kept: list[Block], count: int, cpus: int, block_bytes: int, places: Places, finish: Finish
+) -> list[Block]:
     """Cut the blocks into pieces, forget them, and return new blocks, which tasks are to read."""
     if not kept:
         return []
     shared = mpi_runtime.put(places)
     empty = blocks.compact(table_of(kept[0]).slice(0, 0))
-    cuts = Cuts(kept, count, shared)
+    grouping = grouping_of([block.bytes for block in kept], count, block_bytes)
+    cuts = Cuts(kept, grouping, shared)
     rows: list[list[Ref]] = []
     running: list[Ref] = []
-    for number, block in enumerate(kept):
+    for number, bundle in enumerate(grouping.bundles):
         if len(running) >= cpus + CUTS_AHEAD:
             _, running = mpi_runtime.wait(running, num_returns=1, fetch_local=False)
-        rows.append(cuts.cut(number, block.value))
+        rows.append(cuts.cut(number, [kept[old].value for old in bundle]))
         running.append(rows[-1][0])
-        forget(block)
+        for old in bundle:
+            forget(kept[old])
     made = []
     for number in range(count):
-        like = Gathered([], number, empty, name, finish)
-        recipe = GatheredRecipe(cuts, like, number, len(kept)) if cuts.depth <= DEPTH_MAX else None
+        group, place = divmod(number, grouping.size)
+        like = Gathered([], number, place, empty, name, finish)
+        recipe = GatheredRecipe(cuts, like, group, len(rows)) if cuts.depth <= DEPTH_MAX else None
         origin = f"{name}, part {number + 1} of {count}"
-        made.append(Block(like.of([row[number] for row in rows]), 0, 0, origin, key=(number,), rebuild=recipe))
+        made.append(Block(like.of([row[group] for row in rows]), 0, 0, origin, key=(number,), rebuild=recipe))
     return made
 
 
@@ -176,7 +238,7 @@ def shuffle(operator: Operator, seed: int | None, count: int | None, cpus: int, 
     def finish(table: pyarrow.Table, number: int) -> pyarrow.Table:
         return table.take(numpy.random.default_rng([base, 1, number]).permutation(table.num_rows))
 
-    return exchange("random_shuffle", kept, parts, cpus, places, finish)
+    return exchange("random_shuffle", kept, parts, cpus, block_bytes, places, finish)
 
 
 def sample(table: pyarrow.Table, place: tuple[int, ...], fraction: float, seed: int | None) -> pyarrow.Table:
@@ -189,7 +251,6 @@ def by_hash(
     operator: Operator, names: Sequence[str], count: int, is_sorted: bool, cpus: int, block_bytes: int
 ) -> list[Block]:
     """This number of new blocks. Rows with equal values in these columns are in one of them."""
-    del block_bytes
 
     def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
         del number
@@ -199,7 +260,7 @@ def by_hash(
         del number
         return table.sort_by([(name, "ascending") for name in names]) if is_sorted else table
 
-    return exchange("repartition", stored(operator), count, cpus, places, finish)
+    return exchange("repartition", stored(operator), count, cpus, block_bytes, places, finish)
 
 
 def hashed(table: pyarrow.Table, names: Sequence[str], count: int) -> numpy.ndarray:

@@ -115,7 +115,6 @@ def _of_side(table: pyarrow.Table, side: int, like: pyarrow.Schema) -> pyarrow.T
 
 def joined(left: Operator, right: Operator, join: Join, count: int, cpus: int, block_bytes: int) -> list[Block]:
     """This number of new blocks with the joined rows."""
-    del block_bytes
     marked = (Mapped(one, Step(TABLES, "join", _marked, (side,)), PLAIN) for side, one in enumerate((left, right)))
     kept = list(map(stored, marked))
     if not kept[0] or not kept[1]:
@@ -131,4 +130,4 @@ def joined(left: Operator, right: Operator, join: Join, count: int, cpus: int, b
         del number
         return join.of(*(_of_side(table, side, like) for side, like in enumerate(likes)))
 
-    return exchange("join", kept[0] + kept[1], count, cpus, places, finish)
+    return exchange("join", kept[0] + kept[1], count, cpus, block_bytes, places, finish)

@@ -100,7 +100,7 @@ def by_range(
     if not kept:
         return []
     if not keys:
-        return exchange(name, kept, 1, cpus, _first, _as_it_is)
+        return exchange(name, kept, 1, cpus, block_bytes, _first, _as_it_is)
     if begins is None:
         edges = bounds(kept, keys, count or count_of(kept, cpus, block_bytes))
     else:
@@ -121,7 +121,7 @@ def by_range(
         del number
         return sort_rows(table, keys)
 
-    return exchange(name, kept, edges.num_rows + 1, cpus, places, finish)
+    return exchange(name, kept, edges.num_rows + 1, cpus, block_bytes, places, finish)
 
 
 def _first(table: pyarrow.Table, number: int) -> numpy.ndarray:

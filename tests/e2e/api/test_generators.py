@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -491,3 +492,38 @@ print(sums, mpi_runtime.get(outer.remote(4)), mpi_runtime.get(waits.remote(4)), 
 @pytest.mark.mpi
 def test_on_several_ranks() -> None:
     assert run_program(PROGRAM, ranks=3).expect().stdout == "[10, 10, 10] 1200000 18 9\n"
+
+
+class Weighty:
+    """Something that is not to be in memory twice."""
+
+
+def held() -> Iterator[Any]:
+    items = [Weighty()]
+    ref = weakref.ref(items[0])
+    yield items.pop()
+    yield ref() is None
+
+
+@mpi_runtime.remote
+class Holds:
+    def plain(self) -> Iterator[Any]:
+        yield from held()
+
+    async def coroutine(self) -> AsyncIterator[Any]:
+        for item in held():
+            yield item
+            del item
+
+
+@pytest.mark.parametrize("kind", ["streaming", "dynamic", 2])
+def test_an_item_is_not_kept_while_the_next_one_is_made(kind: Any) -> None:
+    made: Any = remote(held).options(num_returns=kind).remote()
+    assert get(list(get(made) if kind == "dynamic" else made)[1])
+
+
+@pytest.mark.parametrize("name", ["plain", "coroutine"])
+@pytest.mark.parametrize("kind", ["streaming", "dynamic"])
+def test_nor_in_actors(name: str, kind: str) -> None:
+    made: Any = getattr(Holds.remote(), name).options(num_returns=kind).remote()
+    assert get(list(get(made) if kind == "dynamic" else made)[1])

@@ -101,10 +101,13 @@ def test_stored_blocks_are_lost(ds: Callable[[], data.Dataset], at_rest: Callabl
     at_rest()
 
 
-def test_pieces_of_a_shuffle_are_lost_before_they_are_gathered() -> None:
-    ds = numbers().map_batches(wide).random_shuffle(seed=1, num_blocks=4)
+@pytest.mark.parametrize("blocks", [6, 40])
+def test_pieces_of_a_shuffle_are_lost_before_they_are_gathered(blocks: int) -> None:
+    """Those of small blocks, of which several are cut together, too."""
+    ds = data.range(ROWS, override_num_blocks=blocks).map_batches(wide).random_shuffle(seed=1, num_blocks=4)
     running = Running(ds._operator, ordered=True)
     for block in running.stream.stages[0].queues[0]:
+        assert 3 < len(block.value.refs) < 7
         block.value.refs[1:3] = [lose.remote(), lose.remote()]
     found = []
     while (made := running.next()) is not None:

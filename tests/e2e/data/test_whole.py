@@ -20,7 +20,9 @@ pandas = pytest.importorskip("pandas")
 import mpi_runtime  # noqa: E402
 from mpi_runtime import data  # noqa: E402
 from mpi_runtime.data.aggregate import AggregateFn, Count, CountDistinct, Max, Mean, Min, Quantile, Std, Sum  # noqa: E402
+from mpi_runtime.data.streams.running import Running  # noqa: E402
 from mpi_runtime.errors import TaskError  # noqa: E402
+from mpi_runtime.util.state import list_objects  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("job")
 INIT = {"num_cpus": 2, "object_store_memory": 64_000_000}
@@ -221,6 +223,39 @@ def test_four_times_the_store_is_shuffled_and_sorted(at_rest: Callable[[], None]
     assert sorted(row["id"] for row in rows) == list(range(2003))  # type: ignore[type-var]
     assert {row["n"] for row in rows} == {131_072}
     assert column(ds.sort("id", descending=True).select_columns("id")) == list(range(2003))[::-1]
+    at_rest()
+
+
+def short(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"id": (batch["id"] * 7919) % 24_001, "x": numpy.ones((len(batch["id"]), 1000), "uint8")}
+
+
+@pytest.mark.parametrize("method", ["random_shuffle", "sort", "groupby", "repartition", "join"])
+def test_pieces_of_short_rows_lie_in_the_store(method: str, at_rest: Callable[[], None]) -> None:
+    """24 MB. The head would keep all of it, and the program too: no budget counts that, and no disk takes it."""
+    ds = data.range(24_001, override_num_blocks=30).map_batches(short)
+    names = ds.map_batches(lambda batch: {"id": batch["id"], "half": batch["id"] // 2})
+    mixed = {
+        "random_shuffle": lambda: ds.random_shuffle(seed=0),
+        "sort": lambda: ds.sort("id"),
+        "groupby": lambda: ds.groupby("id").map_groups(lambda batch: batch),
+        "repartition": lambda: ds.repartition(40, keys=["id"]),
+        "join": lambda: ds.join(names, "inner", 40, on=("id",)),
+    }[method]()
+    running = Running(mixed._operator, ordered=False)
+    try:
+        found = list_objects(limit=10_000)
+        stored = [one.object_size for one in found if one.node_ids or one.is_spilled]
+        assert sum(stored) > 24_000_000
+        assert sum(one.object_size for one in found) - sum(stored) < 1_000_000
+        rows = 0
+        while (block := running.next()) is not None:
+            rows += block.rows
+            running.release(block)
+        assert rows == 24_001
+    finally:
+        running.close()
+    del running, block
     at_rest()
 
 
