@@ -17,6 +17,7 @@ pytest.importorskip("pandas")
 image = pytest.importorskip("PIL.Image")
 
 from mpi_runtime import data  # noqa: E402
+from mpi_runtime.data.datasource import names  # noqa: E402
 from mpi_runtime.errors import TaskError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -82,6 +83,7 @@ def test_small_blocks_are_joined_in_files(tmp_path: Path) -> None:
     for kind in ("csv", "json", "parquet"):
         out = tmp_path / kind
         for _ in range(2):
+            names._written.clear()  # as in another run
             getattr(ds, f"write_{kind}")(str(out), min_rows_per_file=25)
         assert len(list(out.iterdir())) == 4
         assert sorted(column(getattr(data, f"read_{kind}")(str(out)))) == list(range(100))
@@ -101,6 +103,7 @@ def test_tar_files_are_written_once_and_read(tmp_path: Path) -> None:
     ]
     ds = data.from_items(rows, override_num_blocks=3)
     for _ in range(2):
+        names._written.clear()
         ds.write_webdataset(str(tmp_path / "out"))
     files = sorted((tmp_path / "out").iterdir())
     assert [path.suffix for path in files] == [".tar"] * 3
@@ -160,6 +163,7 @@ def test_encoders_of_tar_files(tmp_path: Path) -> None:
 def test_images_are_written(tmp_path: Path) -> None:
     arrays = numpy.arange(48, dtype="uint8").reshape(4, 2, 2, 3)
     for _ in range(2):
+        names._written.clear()
         data.from_numpy(list(arrays.reshape(2, 2, 2, 2, 3))).write_images(str(tmp_path / "out"), "data")
     assert len(list((tmp_path / "out").iterdir())) == 4
     found = sorted(row["image"].tolist() for row in data.read_images(str(tmp_path / "out")).take_all())
