@@ -142,11 +142,11 @@ def write(
     """Write all blocks to a sink; `schema`: of the rows, if it is asked for."""
     if not isinstance(sink, Datasink):
         raise TypeError(f"write_datasink() takes a Datasink, not {type(sink).__name__}")
-    place = sink._place()
-    uuid = beginning_of(operator, place)
     of_tasks = {**on_this_host(sink.supports_distributed_writes), **options}
     wanted = needs("write_datasink", False, concurrency=concurrency, **of_tasks)  # type: ignore[arg-type]
     sink._check(operator)
+    place = sink._place()
+    uuid = beginning_of(operator, place)
     if sink.min_rows_per_write:
         operator = Divided(operator, sink.min_rows_per_write, is_exact=False)
     try:
@@ -154,10 +154,11 @@ def write(
         step = Step(WRITE, f"write_{sink.get_name()}", Write(sink, uuid))
         running = Running(Mapped(operator, step, wanted), ordered=True, note=note)
         sink.on_write_complete(WriteResult(0, 0, []) if sink._skips else _result(running, sink, uuid))
-    except Exception as error:
+    except BaseException as error:
         forget(place, uuid)
-        with contextlib.suppress(Exception):  # the first error is the one that counts
-            sink.on_write_failed(error)
+        if isinstance(error, Exception):
+            with contextlib.suppress(Exception):  # the first error is the one that counts
+                sink.on_write_failed(error)
         raise
 
 

@@ -169,7 +169,7 @@ class Finished:
             self._file = None
 
     def _digest(self, parts: Sequence[object] = ()) -> bytes:
-        """A digest of the functions, and of the sources with these parts; empty: there is none."""
+        """Return a digest of the functions and of the sources with these parts, or nothing if one cannot be hashed."""
         return digest_of((self._words, list(parts), [_states(one) for one in sources(self._operator)]))
 
     def _recorded(self) -> list[Plan | Unit]:

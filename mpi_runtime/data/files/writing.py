@@ -202,14 +202,14 @@ def write(
         raise ValueError(f'{folder} exists, and mode="error" writes only into a new directory')
     bounds = [rows_max] if rows_max else []
     prefix = beginning_of(operator, folder, suffix, *partition, *bounds)
-    check_is_not_read(operator, folder, "" if mode == "overwrite" else f"{prefix}_")
-    if mode == "overwrite":
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(folder)
-    os.makedirs(folder, exist_ok=True)
-    writer = Writer(save, folder, prefix, suffix, options, partition, rows_max or 0, names)
-    mapped = Mapped(operator, Step(WRITE, f"write_{suffix}", writer), Needs(concurrency=concurrency or None))
     try:
+        check_is_not_read(operator, folder, "" if mode == "overwrite" else f"{prefix}_")
+        if mode == "overwrite":
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(folder)
+        os.makedirs(folder, exist_ok=True)
+        writer = Writer(save, folder, prefix, suffix, options, partition, rows_max or 0, names)
+        mapped = Mapped(operator, Step(WRITE, f"write_{suffix}", writer), Needs(concurrency=concurrency or None))
         _run(mapped, note, folder, prefix, options, len(partition), names is not None)
     except BaseException:
         forget(folder, prefix)

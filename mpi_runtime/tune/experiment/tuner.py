@@ -390,7 +390,7 @@ class Tuner:
 
 
 def checked_space(space: object, name: str) -> Config:
-    """A space as a dictionary; empty: there is none."""
+    """Return a copy of a space; None becomes an empty one. TypeError: it is not a dictionary."""
     if not isinstance(space, Mapping | None):
         raise WrongKindError(f"{name} must be a dictionary of values and domains by name, not {space!r}")
     return dict(space or {})

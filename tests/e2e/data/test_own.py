@@ -183,6 +183,31 @@ def test_files_of_sinks_are_there_as_a_whole(tmp_path: Path) -> None:
     assert data.read_text(str(tmp_path / "tables")).count() == 10
 
 
+class Interrupted(Datasink[Any]):
+    """Ctrl-C comes at the end of the first write."""
+
+    def __init__(self) -> None:
+        self.uuids: list[Any] = []
+
+    def write(self, blocks: Any, ctx: Any) -> Any:
+        return ctx.kwargs["write_uuid"]
+
+    def on_write_complete(self, write_result: Any) -> None:
+        self.uuids += write_result.write_returns
+        if len(self.uuids) == 1:
+            raise KeyboardInterrupt
+
+
+def test_a_write_that_was_interrupted_has_the_same_names_when_it_is_tried_again() -> None:
+    ds, sink = data.range(3, override_num_blocks=1), Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        ds.write_datasink(sink)
+    for _ in range(2):
+        ds.write_datasink(sink)
+    first, again, third = sink.uuids
+    assert first == again != third
+
+
 class Dying(BlockBasedFileDatasink):
     """The process of each block dies once."""
 
