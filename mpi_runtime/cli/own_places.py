@@ -8,6 +8,8 @@ import os
 import time
 from collections.abc import Iterator
 
+from mpi_runtime.core.host.process_tree import LAUNCHERS, ancestors, name_of
+
 PLACES = ("/dev/shm", "/tmp")
 """Where MPI libraries have the messages and the files of the ranks of a host."""
 OTHERS_S = 5.0
@@ -16,12 +18,12 @@ _LOOK_S = 0.1
 
 
 def own_places(ranks_here: int) -> list[str]:
-    """The directories that other ranks of this host, which run doctor too, do not share with this one.
+    """The directories that other ranks of this launch on this host do not share with this one.
 
     `ranks_here`: how many there are. Where /proc shows no others, as in PID namespaces, none are found.
     """
     mine = _places("self")
-    if ranks_here < 2 or all(_places(pid) in ({}, mine) for pid in _ancestors()):
+    if ranks_here < 2 or all(_places(pid) in ({}, mine) for pid in ancestors(os.getpid())):
         return []
     end_s = time.monotonic() + OTHERS_S
     found: set[str] = set()
@@ -43,23 +45,19 @@ def _places(pid: int | str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _ancestors() -> Iterator[int]:
-    pid = os.getppid()
-    while pid > 1:
-        yield pid
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                pid = int(file.read().rpartition(")")[2].split()[1])
-        except OSError:
-            return
+def _launcher(pid: int) -> int:
+    """The process of a launcher that started a process of a rank; 0: none is above it, as in Docker."""
+    return next((one for one in ancestors(pid) if name_of(one) in LAUNCHERS), 0)
 
 
 def _others() -> Iterator[int]:
-    """Processes of this user that run doctor, besides this one."""
+    """Other ranks: processes of this user that run doctor under the same launcher as this one."""
+    launcher = _launcher(os.getpid())
     for name in os.listdir("/proc"):
         if not name.isdecimal() or int(name) == os.getpid():
             continue
         with contextlib.suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
             words = file.read().split(b"\0")
-            if b"doctor" in words and any(b"python" in word or b"mpi" in word for word in words[:3]):
+            is_doctor = b"doctor" in words and any(b"python" in word or b"mpi" in word for word in words[:3])
+            if is_doctor and _launcher(int(name)) == launcher:
                 yield int(name)

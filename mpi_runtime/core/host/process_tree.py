@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mpi_runtime.core.host.libc import libc
 from mpi_runtime.core.host.machine import read
@@ -169,12 +170,13 @@ def _signal(pids: Iterable[int], number: int) -> None:
 
 def launchers_above(pid: int) -> list[int]:
     """Return the processes of a launcher above a process on this host, the nearest first."""
-    found = []
-    parent = _parent(pid)
-    while name_of(parent) in LAUNCHERS:
-        found.append(parent)
-        parent = _parent(parent)
-    return found
+    return list(itertools.takewhile(lambda one: name_of(one) in LAUNCHERS, ancestors(pid)))
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """Yield the parent of a process, its parent and so on, up to the first process of the host or of its container."""
+    while (pid := _parent(pid)) > 0:
+        yield pid
 
 
 def _parent(pid: int) -> int:
