@@ -30,7 +30,7 @@ GRACE_S = 3.0
 STUCK_S = 20.0
 """How long after its time-out a test may go on before the whole run is ended."""
 NAME = "mpi_runtime"
-PYTHON_SEGMENTS = ("psm_", "sem.", "torch_")
+PYTHON_SEGMENTS = ("psm_", "sem.mp-", "sem.loky-", "torch_")
 """Shared memory of Python's libraries. `Program.finish` looks for that of MPI libraries."""
 FOLDER_MARKS = {"mpi": "mpi", "slurm": "slurm", "device": "device"}
 
