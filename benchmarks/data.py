@@ -13,6 +13,7 @@ of a process that starts later, what the others had then.
   of the time.
 - `parquet`: files are decoded, wait 20 ms a batch, and are written. *Data in flight* is the most that the store has
   held, and one block for each task that may run, as large as the largest that was written.
+- `readers`: the same with files of each other kind, of `--gigabytes` in all for each, without the decoding.
 - `images`: files of 640 x 480 are resized and labelled by a model of one layer, beside a pool of processes.
 - `first`: the time to the first batch of a first data set and of a second one in a job.
 - `whole`: a sort and a shuffle of four times the store, over disk.
@@ -36,6 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.data_files import MAKERS
 from benchmarks.processes import descendants
 
 PROGRAM = Path(__file__).parent / "systems" / "data_shapes.py"
@@ -238,6 +240,38 @@ def parquet(chosen: argparse.Namespace) -> None:
         shutil.rmtree(folder)
 
 
+def readers(chosen: argparse.Namespace) -> None:
+    """Memory over the data in flight, for each kind of files."""
+    from pyarrow import parquet as pq
+
+    for reader, make in MAKERS.items():
+        folder = Path(tempfile.mkdtemp(prefix="data-readers-", dir=chosen.directory))
+        (folder / "in").mkdir()
+        try:
+            rows = make(folder / "in", int(chosen.gigabytes * 1e9))
+            for system, python in systems(chosen).items():
+                shutil.rmtree(folder / "out", ignore_errors=True)
+                given = {"cpus": chosen.cpus, "store": chosen.store * MB, "reader": reader}
+                given |= {"input": str(folder / "in"), "output": str(folder / "out")}
+                ran = run(python, system, "readers", given, 600)
+                if not is_whole(ran):
+                    continue
+                written = [pq.read_table(path) for path in (folder / "out").glob("*.parquet")]
+                found = sum(table.num_rows for table in written)
+                assert found == rows, f"{found} rows of {rows} were written"
+                flying = most_shared(ran) + TASKS_OF_CPU * chosen.cpus * max(table.nbytes for table in written)
+                note(
+                    f"{reader}, {chosen.gigabytes:.1f} GB, store {chosen.store} MB: "
+                    "growth over data in flight; growth; in the store; time",
+                    system,
+                    f"{ran.growth() / flying:.2f}; {ran.growth() / MB:.0f} MB; {most_shared(ran) / MB:.0f} MB; "
+                    f"{ran.seconds():.1f} s",
+                )
+                del written
+        finally:
+            shutil.rmtree(folder)
+
+
 def images(chosen: argparse.Namespace) -> None:
     """Images a second."""
     image = importlib.import_module("PIL.Image")  # an interpreter without it has the other shapes
@@ -290,7 +324,7 @@ def whole(chosen: argparse.Namespace) -> None:
                      f"{ran.seconds():.1f} s; {ran.growth() / MB:.0f} MB")  # fmt: skip
 
 
-SHAPES = {"flat": flat, "parquet": parquet, "images": images, "first": first, "whole": whole}
+SHAPES = {"flat": flat, "parquet": parquet, "readers": readers, "images": images, "first": first, "whole": whole}
 
 
 def main() -> None:

@@ -110,6 +110,25 @@ def parquet(system: str, given: dict[str, Any]) -> None:
     say("ended")
 
 
+def readers(system: str, given: dict[str, Any]) -> None:
+    """Files of any kind, 20 ms for each batch of a class, and written."""
+    data = started(system, given)
+    say("begun")
+    ds = getattr(data, given["reader"])(given["input"])
+    ds = ds.map_batches(Wait, batch_size=None, batch_format="pyarrow", concurrency=1, num_cpus=0.5)
+    ds.write_parquet(given["output"])
+    say("ended")
+
+
+class Wait:
+    """Takes 20 ms for a batch, and returns it."""
+
+    def __call__(self, batch: Any) -> Any:
+        """Wait."""
+        time.sleep(WORK_S)
+        return batch
+
+
 def decode(batch: dict[str, Any]) -> dict[str, Any]:
     """Another array of the same size."""
     return {"id": batch["id"], "x": batch["x"] * 0.5}
@@ -207,7 +226,7 @@ def first(system: str, given: dict[str, Any]) -> None:
         batches.close()  # type: ignore[attr-defined]
 
 
-SHAPES = {"flat": flat, "parquet": parquet, "images": images, "first": first, "whole": whole}
+SHAPES = {"flat": flat, "parquet": parquet, "readers": readers, "images": images, "first": first, "whole": whole}
 
 if __name__ == "__main__":
     SHAPES[sys.argv[2]](sys.argv[1], json.loads(sys.argv[3]))
