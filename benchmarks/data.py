@@ -49,6 +49,8 @@ TASKS_OF_CPU = 2
 """Tasks of `parquet` have half a CPU each."""
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """One thread for each process. Runtimes set this themselves; a pool by hand would be several times slower without."""
+LOADED = {"read_images": ("PIL.JpegImagePlugin",)}
+"""Libraries of a reader, which do not count as data."""
 FLATS: dict[str, dict[str, Any]] = {
     "blocks of 1 MB": {"size": MB},
     "in order": {"size": MB, "ordered": True},
@@ -252,7 +254,7 @@ def readers(chosen: argparse.Namespace) -> None:
             for system, python in systems(chosen).items():
                 shutil.rmtree(folder / "out", ignore_errors=True)
                 given = {"cpus": chosen.cpus, "store": chosen.store * MB, "reader": reader}
-                given |= {"input": str(folder / "in"), "output": str(folder / "out")}
+                given |= {"input": str(folder / "in"), "output": str(folder / "out"), "loaded": LOADED.get(reader, ())}
                 ran = run(python, system, "readers", given, 600)
                 if not is_whole(ran):
                     continue

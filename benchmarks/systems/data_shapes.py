@@ -44,7 +44,7 @@ def started(system: str, given: dict[str, Any]) -> Any:
 
     def imported(name: str) -> int:
         """What a task loads, and a bit of work with it, since libraries allocate something of their own then."""
-        for module in (name, "pyarrow.parquet", "pyarrow.compute", "pandas"):
+        for module in (name, "pyarrow.parquet", "pyarrow.compute", "pandas", *given.get("loaded", ())):
             importlib.import_module(module)
         pa, pq = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
         with tempfile.TemporaryDirectory() as folder:

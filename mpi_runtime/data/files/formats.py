@@ -227,12 +227,16 @@ def binary_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Ta
 
 def numpy_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of an array."""
-    array = numpy.load(
-        path, mmap_mode=None if options["allow_pickle"] else "r", allow_pickle=bool(options["allow_pickle"])
-    )
+    has_objects = bool(options["allow_pickle"])
+    mode: Literal["r"] | None = None if has_objects else "r"
+    array = numpy.load(path, mode, allow_pickle=has_objects)
     rows = max(1, ARRAY_BYTES // max(1, array[:1].nbytes))
     for start in range(0, len(array), rows):
-        yield blocks.of_batch({blocks.DATA: numpy.asarray(array[start : start + rows])}, "read_numpy")
+        part = array[start : start + rows]
+        if mode is not None:  # a map keeps what was read through it
+            part, array = numpy.array(part), numpy.load(path, mode)
+        yield blocks.of_batch({blocks.DATA: part}, "read_numpy")
+        del part
 
 
 def images_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:

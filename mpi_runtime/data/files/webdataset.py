@@ -25,14 +25,17 @@ NUMBERS = ("cls", "cls2", "class", "count", "index", "inx", "id")
 JSONS = ("json", "jsn")
 IMAGES = ("jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm")
 SAMPLES = 256
-"""Rows of a table."""
+TABLE_BYTES = 1 << 20
+"""The most rows of a table, and about the most bytes of files in it: while it is made they exist twice."""
 Coder = Callable[[dict[str, object]], dict[str, object]]
 
 
 def samples(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]:
     """Rows of a tar file, in the order of its files."""
     rows: list[dict[str, object]] = []
+    size = 0
     for sample in _raw(path, options["suffixes"], options["fileselect"], options["filerename"]):
+        size += sum(len(value) for value in sample.values() if isinstance(value, bytes))
         decoder = options["decoder"]
         for one in decoder if isinstance(decoder, list | tuple) else [decoder]:
             if callable(one):
@@ -42,11 +45,19 @@ def samples(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Table]
         if options["expand_json"]:
             sample = {**_entries(sample["json"]), **sample}
         rows.append(sample)
-        if len(rows) == SAMPLES:
-            yield blocks.of_rows(rows)
-            rows = []
+        del sample
+        if len(rows) == SAMPLES or size >= TABLE_BYTES:
+            yield _taken(rows)
+            size = 0
     if rows:
-        yield blocks.of_rows(rows)
+        yield _taken(rows)
+
+
+def _taken(rows: list[dict[str, object]]) -> pyarrow.Table:
+    """A table of these rows, which the caller no longer keeps."""
+    made = blocks.of_rows(rows)
+    rows.clear()
+    return made
 
 
 def _entries(value: object) -> Mapping[str, object]:
@@ -60,7 +71,8 @@ def _entries(value: object) -> Mapping[str, object]:
 def _raw(path: str, suffixes: object, select: object, rename: object) -> Iterator[dict[str, object]]:
     sample: dict[str, object] = {}
     with tarfile.open(path) as tar:
-        for member in tar:
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # it would keep what it knows of all files before
             whole = _renamed(member.name, rename)
             folder, slash, file = whole.rpartition("/")
             name, _, suffix = file.partition(".")
