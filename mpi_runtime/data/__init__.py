@@ -39,9 +39,13 @@ loads before it is used.
 - `arrow.py`: pyarrow and pandas, loaded on first use
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from mpi_runtime import _face
+
+# Arrow asks when it is loaded, and its writers use nothing else: see `arrow.py`.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 _HOMES = {
     "aggregate": "AbsMax AggregateFn AggregateFnV2 AsList Count CountDistinct Max Mean Min MissingValuePercentage "

@@ -1,7 +1,7 @@
 """pyarrow and pandas, loaded when something of them is used: the names of `mpi_runtime.data` exist without them.
 
-Tasks have pyarrow allocate from the system. Its own pools keep freed memory for a while, each process its own, and they
-copy a buffer that grows, so that the largest ones exist twice. The system moves the pages of such a buffer.
+Arrow allocates from the system. Its own pools keep freed memory for a while, each process its own, and they copy a
+buffer that grows, so that the largest ones exist twice. The system moves the pages of such a buffer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = ["pa", "pa_csv", "pa_fs", "pa_json", "pc", "pd", "pq"]
 
 
 def be_frugal() -> None:
-    """Have pyarrow allocate from the system in this process, and leave signals to the rest of it.
+    """Have pyarrow allocate from the system even if it was loaded before, and leave signals to others in this process.
 
     pyarrow has a handler of its own while it parses, and loses an interrupt that arrives as it puts back the other one.
     """

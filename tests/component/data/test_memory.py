@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy
@@ -16,8 +18,9 @@ pytest.importorskip("pyarrow")
 import pyarrow
 from pyarrow import csv, parquet
 
+from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import be_frugal, give_back
-from mpi_runtime.data.files import formats, writing
+from mpi_runtime.data.files import formats, webdataset, writing
 
 csv.read_csv(io.BytesIO(b"id\n1\n"))  # pyarrow keeps a pipe of its own from the first time on
 MB = 1_000_000
@@ -89,6 +92,45 @@ def test_memory_is_returned_to_the_system() -> None:
         give_back()
     finally:
         pyarrow.set_memory_pool(before)
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")])
+def test_writers_allocate_from_the_system_too(given: dict[str, str], used: str) -> None:
+    """They use the pool with which Arrow begins. What the user has set stays."""
+    code = "import mpi_runtime.data, pyarrow; print(pyarrow.default_memory_pool().backend_name)"
+    rest = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    done = subprocess.run([sys.executable, "-c", code], env=rest | given, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == f"{used}\n"
+
+
+def test_tar_files_are_read_in_small_parts(tmp_path: Path) -> None:
+    """A sample, and about a megabyte beside it, exist twice: as bytes and in a table."""
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as shard:
+        for row in range(100):
+            member = tarfile.TarInfo(f"{row}.bin")
+            member.size = 100_000
+            shard.addfile(member, io.BytesIO(bytes(member.size)))
+    options = {"suffixes": None, "fileselect": None, "filerename": None, "decoder": True, "expand_json": False}
+    tables = list(webdataset.samples(str(path), options))
+    assert [table.num_rows for table in tables] == [11] * 9 + [1]
+    assert [row for table in tables for row in table["__key__"].to_pylist()] == [str(row) for row in range(100)]
+
+
+def test_an_array_is_not_kept_whole(tmp_path: Path) -> None:
+    """Neither as memory nor as pages of the file."""
+    array = numpy.arange(4_000_000).reshape(500, 8000)
+    numpy.save(tmp_path / "a.npy", array)
+    numpy.save(tmp_path / "b.npy", numpy.asfortranarray(array))
+    for name in ("a.npy", "b.npy"):
+        rows = 0
+        for table in formats.numpy_rows(str(tmp_path / name), {"allow_pickle": False}):
+            assert table.nbytes < 5 * MB
+            mapped = [line for line in Path("/proc/self/smaps").read_text().split("VmFlags") if name in line]
+            assert sum(int(one.partition("Rss:")[2].split()[0]) for one in mapped) * 1024 < 5 * MB
+            assert (blocks.to_batch(table, "numpy")["data"] == array[rows : rows + table.num_rows]).all()  # type: ignore[index]
+            rows += table.num_rows
+        assert rows == len(array)
 
 
 def test_lines_of_json_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
