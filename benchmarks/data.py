@@ -13,7 +13,8 @@ of a process that starts later, what the others had then.
   of the time.
 - `parquet`: files are decoded, wait 20 ms a batch, and are written. *Data in flight* is the most that the store has
   held, and one block for each task that may run, as large as the largest that was written.
-- `readers`: the same with files of each other kind, of `--gigabytes` in all for each, without the decoding.
+- `readers`: the same with files of each other kind, of `--gigabytes` for each, without the decoding. Of images only the
+  number of rows is written.
 - `images`: files of 640 x 480 are resized and labelled by a model of one layer, beside a pool of processes.
 - `first`: the time to the first batch of a first data set and of a second one in a job.
 - `whole`: a sort and a shuffle of four times the store, over disk.
@@ -258,10 +259,9 @@ def readers(chosen: argparse.Namespace) -> None:
                 ran = run(python, system, "readers", given, 600)
                 if not is_whole(ran):
                     continue
-                written = [pq.read_table(path) for path in (folder / "out").glob("*.parquet")]
-                found = sum(table.num_rows for table in written)
-                assert found == rows, f"{found} rows of {rows} were written"
-                flying = most_shared(ran) + TASKS_OF_CPU * chosen.cpus * max(table.nbytes for table in written)
+                written = pq.read_table(folder / "out", columns=["block_bytes"])["block_bytes"]
+                assert len(written) == rows, f"{len(written)} rows of {rows} were written"
+                flying = most_shared(ran) + TASKS_OF_CPU * chosen.cpus * max(written.unique().to_pylist())
                 note(
                     f"{reader}, {chosen.gigabytes:.1f} GB, store {chosen.store} MB: "
                     "growth over data in flight; growth; in the store; time",
@@ -269,7 +269,6 @@ def readers(chosen: argparse.Namespace) -> None:
                     f"{ran.growth() / flying:.2f}; {ran.growth() / MB:.0f} MB; {most_shared(ran) / MB:.0f} MB; "
                     f"{ran.seconds():.1f} s",
                 )
-                del written
         finally:
             shutil.rmtree(folder)
 
