@@ -68,7 +68,14 @@ def test_ranks_with_directories_of_their_own_are_named_before_mpi_fails(places: 
     own = ["unshare", "--mount", "sh", "-c", f'{mounts}; exec "$@"', "sh"]
     words = [str(mpi_python(mpi)), "-m", "mpi_runtime", "doctor"]
     launcher = mpi_python(mpi).with_name("mpiexec")
-    other = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/shm; mount -t tmpfs none /tmp; exec "$@"', "sh"]
+    other = [
+        "unshare",
+        "--mount",
+        "sh",
+        "-c",
+        'mount -t tmpfs none /dev/shm; mount -t tmpfs none /tmp; exec "$@"',
+        "sh",
+    ]
     of_another_launch = "import time; print('here', flush=True); time.sleep(1000)"
     with start_command([*other, sys.executable, "-c", of_another_launch, "doctor"]) as another:
         another.wait_for_line("here")
