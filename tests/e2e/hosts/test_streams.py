@@ -39,7 +39,8 @@ if sys.argv[3] == "two GPU stages":
     for _ in range(2):
         ds = ds.map_batches(Work, num_gpus=0.5, concurrency=2, scheduling_strategy="SPREAD")
 elif sys.argv[3] == "GPU tasks":
-    ds = ds.map_batches(work, num_gpus=0.5, scheduling_strategy="SPREAD").map_batches(Work, num_gpus=1, concurrency=(1, 2))
+    ds = ds.map_batches(work, num_gpus=0.5, scheduling_strategy="SPREAD")
+    ds = ds.map_batches(Work, num_gpus=1, concurrency=(1, 2))
 elif sys.argv[3] == "host2":
     ds = ds.map_batches(Work, resources={"node:host2": 0.001}).map_batches(work, num_cpus=1)
 else:
