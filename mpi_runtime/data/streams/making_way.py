@@ -16,7 +16,6 @@ made otherwise: by a call that does not rest, or by a rebuild, of which there is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct, field
 
@@ -24,13 +23,12 @@ from mpi_runtime import ActorHandle
 from mpi_runtime.data.streams.calls import Call
 from mpi_runtime.data.streams.lost_blocks import is_rebuild
 from mpi_runtime.data.streams.records import Stage, Task
-from mpi_runtime.util.state import list_actors, list_tasks
+from mpi_runtime.extend import ask
+from mpi_runtime.scheduler.protocol.entries import ActorEntry, TaskEntry
+from mpi_runtime.scheduler.protocol.questions import Actors, Tasks
 
-CALLS_MAX = 10_000
-"""The most calls of which one look finds those that run."""
 WAITS_FOR_RESOURCES = "PENDING_NODE_ASSIGNMENT"
 WAITS_FOR_BLOCKS = "PENDING_ARGS_AVAIL"
-ENDED = ("FINISHED", "FAILED")
 CREATION = "ACTOR_CREATION_TASK"
 Place = tuple[int, int]
 """A stage, and the number of an actor."""
@@ -64,8 +62,7 @@ class Found(Struct):
 
 def look(stages: Sequence[Stage], calls: Mapping[int, Call], actors: Mapping[Place, ActorHandle]) -> Found:
     """Ask what the calls and actors of a stream do."""
-    listed = list_tasks(limit=CALLS_MAX)
-    live = {entry["task_id"]: entry for entry in listed if entry["state"] not in ENDED}
+    live = {entry.task_id: entry for entry in ask(Tasks())}
     found = Found()
     for id in filter(is_rebuild, live):
         _note(found, live[id])
@@ -73,7 +70,7 @@ def look(stages: Sequence[Stage], calls: Mapping[int, Call], actors: Mapping[Pla
         if call.task.actor < 0 and (entry := live.get(call.generator.completed().hex())):
             if not _rests(call):
                 _note(found, entry)
-            elif entry["state"] != WAITS_FOR_RESOURCES:
+            elif entry.state != WAITS_FOR_RESOURCES:
                 found.resting.append((call.task, _names(entry) - {"CPU"}))
     if actors:
         _look_at_actors(found, stages, calls, actors, live)
@@ -85,10 +82,10 @@ def _look_at_actors(
     stages: Sequence[Stage],
     calls: Mapping[int, Call],
     actors: Mapping[Place, ActorHandle],
-    live: Mapping[str, Mapping[str, Any]],
+    live: Mapping[str, TaskEntry],
 ) -> None:
-    creations = {entry["actor_id"]: entry for entry in live.values() if entry["type"] == CREATION}
-    alive = {entry["actor_id"]: _names(entry) for entry in list_actors([("state", "=", "ALIVE")], CALLS_MAX)}
+    creations = {entry.actor_id: entry for entry in live.values() if entry.type == CREATION}
+    alive = {entry.actor_id: _names(entry) for entry in ask(Actors()) if entry.state == "ALIVE"}
     kept = {place: alive[id] for place, handle in actors.items() if (id := handle._actor_id.hex()) in alive}
     for (stage, actor), handle in actors.items():
         place = stage, actor
@@ -98,13 +95,13 @@ def _look_at_actors(
         if first is None:
             found.idle += [(place, kept[place])] if place in kept else []
             continue
-        entry = live.get(first.generator.completed().hex(), {})
-        waits = _rests(first) or entry.get("state") == WAITS_FOR_BLOCKS
+        entry = live.get(first.generator.completed().hex())
+        waits = _rests(first) or (entry is not None and entry.state == WAITS_FOR_BLOCKS)
         creation = creations.get(handle._actor_id.hex())
         if place in kept:
             found.works |= not waits
             found.resting += [(place, kept[place])] if waits else []
-        elif creation is not None and creation["state"] == WAITS_FOR_RESOURCES:
+        elif creation is not None and creation.state == WAITS_FOR_RESOURCES:
             others = [other for other in kept if other[0] == stage]
             if others:
                 found.moves.append((place, min(others, key=lambda other: len(stages[stage].actors[other[1]]))))
@@ -124,13 +121,13 @@ def _rests(call: Call) -> bool:
     return call.task.is_paused or call.generator.next_ready()
 
 
-def _note(found: Found, entry: Mapping[str, Any]) -> None:
+def _note(found: Found, entry: TaskEntry) -> None:
     """Note a call that is to make a block."""
-    if entry["state"] == WAITS_FOR_RESOURCES and (names := _names(entry)):
+    if entry.state == WAITS_FOR_RESOURCES and (names := _names(entry)):
         found.waiting.append(names)
-    elif entry["state"] != WAITS_FOR_BLOCKS:
+    elif entry.state != WAITS_FOR_BLOCKS:
         found.works = True
 
 
-def _names(entry: Mapping[str, Any]) -> Names:
-    return frozenset(entry["required_resources"])
+def _names(entry: TaskEntry | ActorEntry) -> Names:
+    return frozenset(entry.required_resources)

@@ -15,13 +15,15 @@ from mpi_runtime.data.plan import Building, Built, Earlier, Operator, has_order
 from mpi_runtime.data.steps import BlockError, Header, Meta
 from mpi_runtime.data.streams.calls import STREAMS, Call, actor_of_stage, run_task
 from mpi_runtime.data.streams.lost_blocks import REBUILDS_MAX, RETRIES, STUCK_S, Rebuilding, forget, recipe_of, table_of
-from mpi_runtime.data.streams.making_way import CALLS_MAX, look
+from mpi_runtime.data.streams.making_way import look
 from mpi_runtime.data.streams.progress import Bar, Stats
 from mpi_runtime.data.streams.records import Block, Cancel, Close, Open, Order, Resume, Start, Task
 from mpi_runtime.data.streams.stream import Stream
 from mpi_runtime.errors import ObjectLostError
+from mpi_runtime.extend import ask
+from mpi_runtime.scheduler.protocol.questions import Tasks
 from mpi_runtime.show import log
-from mpi_runtime.util.state import list_actors, list_tasks
+from mpi_runtime.util.state import list_actors
 from mpi_runtime.util.streams import together
 
 if TYPE_CHECKING:
@@ -283,7 +285,7 @@ class Running:
         Else calls that rebuild lost blocks could wait for the CPU of an actor that waits for these blocks.
         """
         self._has_cpus = self._have_actors_cpus = False
-        running = {entry["task_id"] for entry in list_tasks([("state", "=", "RUNNING")], limit=CALLS_MAX)}
+        running = {entry.task_id for entry in ask(Tasks()) if entry.state == "RUNNING"}
 
         def waits(task: Task) -> bool:
             call = self._calls.get(id(task))
