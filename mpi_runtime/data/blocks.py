@@ -50,9 +50,9 @@ def of_items(items: Sequence[object]) -> pyarrow.Table:
 def of_batch(batch: object, maker: str) -> pyarrow.Table:
     """Make a block of what a function has returned for a batch. `maker`: the function, for the error."""
     if isinstance(batch, pa.Table):
-        return batch
+        return without_views(batch)
     if isinstance(batch, pa.RecordBatch):
-        return pa.Table.from_batches([batch])
+        return without_views(pa.Table.from_batches([batch]))
     if isinstance(batch, Mapping):
         return _of_mapping(batch, maker)
     if type(batch).__module__.startswith("pandas"):
@@ -107,6 +107,35 @@ def _with_usual_strings(table: pyarrow.Table) -> pyarrow.Table:
         column = table.column(place)
         if field.type == pa.large_string() and column.nbytes < STRINGS_BYTES:
             table = table.set_column(place, field.name, column.cast(pa.string()))
+    return table
+
+
+def without_views(table: pyarrow.Table) -> pyarrow.Table:
+    """A table with usual strings in place of views, such as those of polars: pyarrow cannot sort or filter views."""
+    for place, field in enumerate(table.schema):
+        kind = _without_views(field.type)
+        if kind != field.type:
+            column = table.column(place)
+            kind = pa.large_string() if kind == pa.string() and column.nbytes >= STRINGS_BYTES else kind
+            table = table.set_column(place, field.with_type(kind), column.cast(kind))
+    return table
+
+
+def _without_views(kind: pyarrow.DataType) -> pyarrow.DataType:
+    if kind == pa.string_view():
+        return pa.string()
+    if kind == pa.binary_view():
+        return pa.binary()
+    is_list = pa.types.is_list(kind) and _without_views(kind.value_type) != kind.value_type
+    return pa.list_(_without_views(kind.value_type)) if is_list else kind
+
+
+def decoded(table: pyarrow.Table, names: Iterable[str] | None = None) -> pyarrow.Table:
+    """A table with the values of dictionaries in place of their numbers, in these columns or in all."""
+    for name in table.column_names if names is None else names:
+        column = table.column(name)
+        if pa.types.is_dictionary(column.type):
+            table = with_column(table, name, column.cast(column.type.value_type))
     return table
 
 
@@ -169,7 +198,10 @@ def with_column(block: pyarrow.Table, name: str, column: pyarrow.ChunkedArray) -
 
 
 def joined(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
-    """Make one block of several, whose columns may differ in their order, in null values and in the shape of arrays."""
+    """Make one block of several, whose columns may differ in their order, in null values and in the shape of arrays.
+
+    Texts may be encoded in some blocks, or be of another of Arrow's types.
+    """
     blocks = [block for block in blocks if block.num_rows or len(blocks) == 1] or list(blocks[:1])
     if len(blocks) == 1:
         return blocks[0]
@@ -177,14 +209,17 @@ def joined(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
     if all(block.schema.equals(first) for block in blocks[1:]):
         return pa.concat_tables(blocks)
     columns = _columns()
-    mixed = set()
+    mixed, encoded = set(), set()
     for name in {name for block in blocks for name in block.column_names}:
         kinds = [block.schema.field(name).type for block in blocks if name in block.column_names]
         has_tensors = any(isinstance(kind, columns.TensorType | pa.FixedShapeTensorType) for kind in kinds)
         if has_tensors and any(kind != kinds[0] for kind in kinds):
             mixed.add(name)
+        if any(map(pa.types.is_dictionary, kinds)) and any(kind != kinds[0] for kind in kinds):
+            encoded.add(name)
     fixed = []
     for block in blocks:
+        block = decoded(block, encoded.intersection(block.column_names))
         for name in mixed.intersection(block.column_names):
             place = block.column_names.index(name)
             block = block.set_column(place, name, columns.as_ragged(block.column(name)))

@@ -101,6 +101,8 @@ def _is_tensor(value: object) -> bool:
 def to_numpy(column: pa.ChunkedArray, zero_copy: bool = False) -> numpy.ndarray:
     """Make an array of a column."""
     kind = column.type
+    if pa.types.is_dictionary(kind):  # pyarrow would give missing values the last one of the dictionary
+        return to_numpy(column.cast(kind.value_type), zero_copy)
     if isinstance(kind, pa.FixedShapeTensorType):
         if column.null_count:
             return _in_array(to_values(column))

@@ -50,7 +50,12 @@ def is_text(kind: pyarrow.DataType) -> bool:
 
 
 def _added(left: object, right: object) -> Any:
-    if any(is_text(one.type) for one in (left, right) if hasattr(one, "type") and not callable(one.type)):
+    kinds = {one.type for one in (left, right) if hasattr(one, "type") and not callable(one.type)}
+    if pa.large_string() in kinds:
+        large = pa.large_string()
+        both = [pc.cast(one, large) if getattr(one, "type", None) == pa.string() else one for one in (left, right)]
+        return pc.binary_join_element_wise(*both, pa.scalar("", large))
+    if any(map(is_text, kinds)):
         return pc.binary_join_element_wise(left, right, "")
     return pc.add(left, right)
 

@@ -41,6 +41,11 @@ class Needs(Struct, frozen=True):
             given["resources"] = dict(self.resources)
         return given
 
+    @property
+    def keeps(self) -> bool:
+        """Whether its tasks keep something while they rest."""
+        return bool(self.num_gpus or self.memory or self.resources or self.each)
+
     def of_next_call(self) -> dict[str, object]:
         """Options of the next task or actor, which take precedence."""
         return dict(self.each()) if self.each else {}

@@ -186,7 +186,7 @@ def _divided(tables: list[pyarrow.Table], count: int | None) -> list[pyarrow.Tab
 def _of_tables(tables: list[pyarrow.Table], name: str) -> Dataset:
     stored = []
     rows = 0
-    for i, table in enumerate(map(blocks.compact, tables)):
+    for i, table in enumerate(blocks.compact(blocks.without_views(one)) for one in tables):
         blocks.check_columns(table)
         origin = f"{name}, rows {rows} to {rows + table.num_rows - 1}"
         stored.append(Block(mpi_runtime.put(table), table.num_rows, table.nbytes, origin, SOURCE, (i,)))

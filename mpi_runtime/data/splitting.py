@@ -174,7 +174,16 @@ class Run:
         if block is None:
             return None
         with self._rebuilding:
-            return replaced(block, self._running.has_lost_cpus, is_lost)
+            return replaced(block, self._makes_way, is_lost)
+
+    def _makes_way(self) -> bool:
+        """As `Running.makes_way`, unless another reader waits for a block: then the stream looks for itself."""
+        if not self._lock.acquire(blocking=False):
+            return self._running.has_lost_cpus()
+        try:
+            return self._running.makes_way()
+        finally:
+            self._lock.release()
 
     def _share(self, part: Rows) -> None:
         """Give rows to the reader with the fewest, as long as what is kept then makes all equal."""

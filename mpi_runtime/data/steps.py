@@ -179,7 +179,7 @@ def _tables(header: Header, inputs: Sequence[object], where: Where) -> Tables:
     for origin, value in zip(origins, inputs, strict=True):
         where.origin, where.step = origin, ""
         if isinstance(value, Piece):
-            yield from value.read(where)
+            yield from map(blocks.without_views, value.read(where))
         else:
             yield value
 

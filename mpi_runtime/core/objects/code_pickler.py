@@ -12,11 +12,17 @@ from __future__ import annotations
 import functools
 import io
 import pickle
+import re
 import weakref
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, cast
+from uuid import UUID
 
 import cloudpickle
 from cloudpickle import cloudpickle as inside
@@ -28,6 +34,12 @@ _OF_PLACES = ("__firstlineno__", "__static_attributes__", "__slotnames__")
 """Attributes of classes that say where they stand, and whether an instance was pickled before."""
 _CONSTANT = "<dynamic-code>"
 _OF_CODE = b"cloudpickle.cloudpickle"
+_SETS = (set, frozenset)
+_NUMBERS = (int, float, complex, bool)
+_PLAIN = (Enum, PurePath, UUID, Decimal, date, time, timedelta)
+_SET = pickle.EMPTY_SET + pickle.MEMOIZE + pickle.MARK
+_FROZENSET = pickle.FROZENSET + pickle.MEMOIZE
+_AFTER_ITEM = re.compile(rb"(?:[\x94\x88\x89N]|[hK].|M..|[jJ].{4}|G.{8})" + re.escape(_FROZENSET), re.DOTALL)
 _COMMON = cloudpickle.Pickler.dispatch_table
 
 
@@ -114,9 +126,19 @@ def _reduce_without_place(code: CodeType) -> tuple[object, ...]:
 
 
 class _Hashing(Pickler):
-    """Leaves out of functions and classes what differs if they stand at another line."""
+    """Leaves out of functions and classes what differs if they stand at another line, and sorts sets."""
 
     dispatch_table: ClassVar[object] = ChainMap({CodeType: _reduce_without_place, **_OURS}, *_COMMON.maps)
+    has_sorted = False
+    """Whether there was a set whose order may be another one in the next run."""
+
+    def persistent_id(self, thing: object) -> object:
+        if type(thing) not in _SETS or all(type(one) in _NUMBERS for one in thing):  # type: ignore[attr-defined]
+            return None  # hashes of journals of the first version have sets of numbers as they are
+        if not all(map(_is_plain, thing)):  # type: ignore[call-overload]
+            return None  # such as objects, which may lead to the set again
+        self.has_sorted = True
+        return type(thing).__name__, _sorted(thing)  # type: ignore[arg-type]
 
     def reducer_override(self, thing: object) -> object:
         _is_new(thing)  # cloudpickle gives it an id, which is not to stay
@@ -131,8 +153,26 @@ class _Hashing(Pickler):
         return found
 
 
-def to_hash(value: object) -> bytes:
-    """Return bytes that are equal for equal values in all runs of a program, wherever its functions stand in it."""
+def _is_plain(thing: object) -> bool:
+    """Whether this value refers to no others but such."""
+    if type(thing) in (tuple, frozenset):
+        return all(map(_is_plain, cast("Iterable[object]", thing)))
+    return thing is None or type(thing) in (str, bytes, *_NUMBERS) or isinstance(thing, _PLAIN)
+
+
+def _sorted(things: Set[object]) -> bytes:
+    """The elements of a set. Hashes of texts, by which it is ordered, are others in each run."""
+    kinds = set(map(type, things))
+    if len(kinds) == 1 and kinds <= {str, bytes}:
+        return pickle.dumps(sorted(things), 5)
+    return pickle.dumps(sorted(map(to_hash, things)), 5)
+
+
+def to_hash(value: object, if_sorted: bool = False) -> bytes:
+    """Return bytes that are equal for equal values in all runs of a program, wherever its functions stand in it.
+
+    `if_sorted`: return nothing if they are those of the pickle, but for code.
+    """
     file, buffers = io.BytesIO(), []
 
     def hashed(buffer: pickle.PickleBuffer) -> bool:
@@ -142,7 +182,10 @@ def to_hash(value: object) -> bytes:
             return True  # it is not contiguous
         return False
 
-    _Hashing(file, protocol=5, buffer_callback=hashed).dump(value)
+    pickler = _Hashing(file, protocol=5, buffer_callback=hashed)
+    pickler.dump(value)
+    if if_sorted and not pickler.has_sorted:
+        return b""
     data = file.getvalue()
     for id in list(inside._DYNAMIC_CLASS_TRACKER_BY_ID):
         data = data.replace(id.encode(), b"")
@@ -170,7 +213,15 @@ def keep_ids() -> None:
 
 
 def identity(value: object, data: bytes, rest: Sequence[object]) -> bytes:
-    """Return what is hashed in place of a pickle with code of the program; empty: the pickle, `data` and `rest`."""
-    if not _keeps_ids or not any(_OF_CODE in piece for piece in (data, *rest) if type(piece) is bytes):
+    """Return what is hashed in place of a pickle whose bytes differ in the next run; empty: `data` and `rest`."""
+    if not _keeps_ids:
         return b""
-    return to_hash(value)
+    pieces = [piece for piece in (data, *rest) if type(piece) is bytes]
+    if any(_OF_CODE in piece for piece in pieces):
+        return to_hash(value)
+    return to_hash(value, if_sorted=True) if any(map(_may_have_sets, pieces)) else b""
+
+
+def _may_have_sets(piece: bytes) -> bool:
+    """Whether a set or a frozenset seems to be in a pickle. Rarely other bytes look like one."""
+    return _SET in piece or (_FROZENSET in piece and _AFTER_ITEM.search(piece) is not None)

@@ -14,6 +14,7 @@ continues although another has taken over the journal writes into a file that no
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from mpi_runtime.data.datasource.names import words_of
+from mpi_runtime.data.datasource.names import state_of, words_of
 from mpi_runtime.data.plan import Divided, Exchanged, Joined, Limited, Mapped, Operator, Source, sources
 from mpi_runtime.data.steps import Piece
 from mpi_runtime.data.streams.records import Stage
@@ -186,10 +187,7 @@ class Finished:
         return [one for one in bodies if isinstance(one, Unit) and all(map(self._is_there, one.files))]
 
     def _is_there(self, file: Saved) -> bool:
-        try:
-            return saved(self._folder, file.name) == file
-        except OSError:
-            return False
+        return state_of(os.path.join(self._folder, file.name)) == (file.bytes, file.time_ns)
 
     def _begin(self, plan: Plan, units: list[Unit]) -> None:
         private.make_directory(self._path.parent)
@@ -212,8 +210,10 @@ class Finished:
 
 def saved(folder: str, name: str) -> Saved:
     """The state of a file. OSError: it is not there."""
-    found = os.stat(os.path.join(folder, name))
-    return Saved(name, found.st_size, found.st_mtime_ns)
+    path = os.path.join(folder, name)
+    if (found := state_of(path)) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return Saved(name, *found)
 
 
 def _states(source: Source) -> list[Saved]:

@@ -72,7 +72,7 @@ def _raw(path: str, suffixes: object, select: object, rename: object) -> Iterato
     sample: dict[str, object] = {}
     with tarfile.open(path) as tar:
         while (member := tar.next()) is not None:
-            tar.members.clear()  # it would keep what it knows of all files before
+            tar.members.clear()  # type: ignore[attr-defined]  # it would keep what it knows of all files before
             whole = _renamed(member.name, rename)
             folder, slash, file = whole.rpartition("/")
             name, _, suffix = file.partition(".")

@@ -7,5 +7,6 @@
 - `calls.py`: the calls of tasks
 - `coroutines.py`: calls of asynchronous functions, several at a time
 - `lost_blocks.py`: rebuilds blocks that were lost with a host
+- `making_way.py`: finds who gives way if a stream waits for what it keeps, such as a GPU
 - `progress.py`: the line of a running stream, and its table
 """

@@ -5,9 +5,9 @@ too, so the chain ends at pieces of files, or at blocks that still exist. The va
 
     ObjectLostError ──► Rebuilding ──► block.rebuild ──► values of its inputs, rebuilt if lost ──► a task
 
-Each lost block on the way is the result of a task without CPUs. Such a task waits for nothing that others keep, so the
-stream cannot wait for itself. Blocks of functions that need more than CPUs, such as a GPU, have no recipe: others may
-keep that. Nor have blocks at the end of very long chains, whose recipes would fill the memory.
+Each lost block on the way is the result of a task without CPUs, which nobody has to leave to it. What its function
+needs beside CPUs, such as a GPU, the task needs too. If actors of the stream keep that while they wait, they give way:
+see `making_way.py`. Blocks at the end of very long chains have no recipe, since it would fill the memory.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ LOST = ("failed", "error")
 AWAITED = ("pending", "rebuilding")
 """States of values."""
 OBJECTS_MAX = 10_000
-ANYWHERE = (None, "DEFAULT", "SPREAD")
-"""Strategies that name no place, which may be gone."""
+OF_TASKS = (
+    "accelerator_type", "label_selector", "max_retries", "memory", "num_gpus", "resources", "runtime_env",
+    "scheduling_strategy",
+)  # fmt: skip
+"""Options that a task which rebuilds has from its stage. Others are those of actors, or amounts of CPUs."""
 
 
 class Rebuilding:
@@ -107,36 +110,36 @@ def fetched(value: object, again: Callable[[bool], object | None]) -> pyarrow.Ta
                 raise
 
 
-def replaced(block: Block, has_lost_cpus: Callable[[], bool], is_lost: bool) -> object | None:
+def replaced(block: Block, may_be_stuck: Callable[[], bool], is_lost: bool) -> object | None:
     """The value of a block, rebuilt if it `is_lost`, or if its task may wait for a CPU for ever; None: impossible."""
-    if is_lost or has_lost_cpus():
+    if is_lost or may_be_stuck():
         value = Rebuilding(waits_for_nothing=not is_lost).value(block)
         block.value = block.value if value is None else value
         return value
     return block.value
 
 
-def table_of(block: Block, has_lost_cpus: Callable[[], bool] = lambda: False) -> pyarrow.Table:
+def table_of(block: Block, may_be_stuck: Callable[[], bool] = lambda: False) -> pyarrow.Table:
     """The rows of a block, which is rebuilt if it is lost, or if its task may wait for a CPU for ever.
+
+    `may_be_stuck` is called while it does not come, and returns whether that may be so.
 
     Raises:
         ObjectLostError: it cannot be rebuilt.
     """
-    return fetched(block.value, partial(replaced, block, has_lost_cpus))
+    return fetched(block.value, partial(replaced, block, may_be_stuck))
 
 
-_rebuilt: weakref.WeakSet[object] = weakref.WeakSet()
-"""References to results of calls that rebuild, and wait for nothing that others keep."""
+_rebuilt: weakref.WeakSet[ObjectRef[Any]] = weakref.WeakSet()
+"""References to results of calls that rebuild, and wait for no CPU."""
+_calls: set[str] = set()
+"""All such calls of this process, also those whose results only others of them need. They may run again."""
 
 
 def recipe_of(chain: object, header: Header, inputs: tuple[Block, ...], needs: Needs) -> Recipe | None:
     """How the blocks of a task are rebuilt; None: they are not."""
-    options = needs.options
-    is_bound = options.get("label_selector") or options.get("scheduling_strategy") not in ANYWHERE
     depth = 1 + depth_of(inputs)
-    if needs.num_gpus or needs.memory or needs.resources or needs.each or is_bound or depth > DEPTH_MAX:
-        return None
-    return Recipe(chain, header, inputs, options.get("runtime_env"), depth)
+    return None if depth > DEPTH_MAX else Recipe(chain, header, inputs, needs, depth)
 
 
 class Recipe(Struct, frozen=True, eq=False):
@@ -145,7 +148,7 @@ class Recipe(Struct, frozen=True, eq=False):
     chain: object
     header: Header
     inputs: tuple[Block, ...]
-    runtime_env: object
+    needs: Needs
     depth: int
     """The number of tasks between it and blocks that no task of a stream has made."""
     number: int = 0
@@ -156,15 +159,22 @@ class Recipe(Struct, frozen=True, eq=False):
         values = [rebuilding.value(block) for block in self.inputs]
         if any(value is None for value in values):
             return None
-        options: dict[str, Any] = {"runtime_env": self.runtime_env} if self.runtime_env else {}
-        ref: object = _numbered.options(**options).remote(self.chain, self.header, self.number, *values)
+        given = self.needs.options_of_calls | self.needs.of_next_call()
+        options: dict[str, Any] = {name: value for name, value in given.items() if name in OF_TASKS}
+        ref: ObjectRef[object] = _numbered.options(**options).remote(self.chain, self.header, self.number, *values)
         return note_rebuilt(ref)
 
 
-def note_rebuilt(ref: T) -> T:
+def note_rebuilt(ref: ObjectRef[T]) -> ObjectRef[T]:
     """Note that a call without CPUs rebuilds a value, and return its reference."""
     _rebuilt.add(ref)
+    _calls.add(ref.hex())
     return ref
+
+
+def is_rebuild(id: str) -> bool:
+    """Whether this is the id of a call that rebuilds."""
+    return id in _calls
 
 
 @mpi_runtime.remote(num_cpus=0, max_retries=RETRIES)

@@ -75,6 +75,8 @@ class Stage(Struct, eq=False):
     actors: dict[int, list[Task]] = field(default_factory=dict)
     idle: dict[int, int] = field(default_factory=dict)
     """The tasks that the stage had ended when an actor became idle."""
+    waiting: set[int] = field(default_factory=set)
+    """Actors that wait for resources, and get no tasks meanwhile."""
     sizes: deque[int] = field(default_factory=lambda: deque(maxlen=SIZES))
     used: int = 0
     peak: int = 0

@@ -15,12 +15,15 @@ from mpi_runtime.data.plan import Building, Built, Earlier, Operator, has_order
 from mpi_runtime.data.steps import BlockError, Header, Meta
 from mpi_runtime.data.streams.calls import STREAMS, Call, actor_of_stage, run_task
 from mpi_runtime.data.streams.lost_blocks import REBUILDS_MAX, RETRIES, STUCK_S, Rebuilding, forget, recipe_of, table_of
+from mpi_runtime.data.streams.making_way import look
 from mpi_runtime.data.streams.progress import Bar, Stats
 from mpi_runtime.data.streams.records import Block, Cancel, Close, Open, Order, Resume, Start, Task
 from mpi_runtime.data.streams.stream import Stream
 from mpi_runtime.errors import ObjectLostError
+from mpi_runtime.extend import ask
+from mpi_runtime.scheduler.protocol.questions import Tasks
 from mpi_runtime.show import log
-from mpi_runtime.util.state import list_actors, list_tasks
+from mpi_runtime.util.state import list_actors
 from mpi_runtime.util.streams import together
 
 if TYPE_CHECKING:
@@ -34,12 +37,12 @@ BLOCKS_OF_CPU = 16
 """The budget has room for this number of blocks of each CPU: what tasks need beside it is small then."""
 WAIT_S = 0.2
 """A wait that is longer looks whether the consumer has closed the stream."""
+WAITING_S = 5.0
+"""See after these seconds whether actors that wait for resources have them."""
 CANCELLED_S = 5.0
 """The most seconds to wait for tasks that were cancelled, if what they leave behind is to be removed."""
 ALIKE_S = 1.0
 """The most seconds that an error waits for those of other tasks."""
-CALLS_MAX = 10_000
-"""The most calls of which one look finds those that run."""
 
 
 class Running:
@@ -80,6 +83,8 @@ class Running:
         self._have_actors_cpus = free >= sum(amount for kept, amount in of_actors if not kept)
         self._has_cpus = free >= 1
         self._looks_s = time.monotonic() + STUCK_S
+        self._asks_s = 0.0
+        self._keeps = any(stage.pool or built.needs.keeps for stage, built in zip(stages, self._built, strict=True))
         self._calls: dict[int, Call] = {}
         self._actors: dict[tuple[int, int], ActorHandle] = {}
         self._deaths: dict[tuple[int, int], tuple[int, int]] = {}
@@ -198,7 +203,10 @@ class Running:
     def _start_again(self, task: Task) -> None:
         """Start another call of a task in place of the last one; with it those that wait for it in its actor."""
         calls = self.stream.stages[task.stage].actors.get(task.actor, [task])
-        for one in calls[calls.index(task) :]:
+        self._call_again(calls[calls.index(task) :])
+
+    def _call_again(self, tasks: list[Task]) -> None:
+        for one in tasks:
             if id(one) in self._calls:  # else its start is among the next orders
                 self._cancel(self._calls[id(one)])
                 self._start(one)
@@ -211,23 +219,47 @@ class Running:
         making = [call.generator for call in self._calls.values() if not call.task.is_paused]
         if making and mpi_runtime.wait(making, timeout=WAIT_S)[0]:
             self._looks_s = time.monotonic() + STUCK_S
+            if any(stage.waiting for stage in self.stream.stages) and time.monotonic() >= self._asks_s:
+                self._make_way()
         elif time.monotonic() >= self._looks_s:
             self._unstick()
             self._looks_s = time.monotonic() + STUCK_S
 
     def _unstick(self) -> None:
         """Nothing was made for a while: see whether something waits for what others of this stream keep."""
+        self._make_way()
         found = list_actors([("state", "!=", "ALIVE")]) if self._actors else []
         waiting = {entry["actor_id"]: entry for entry in found}
-        for stage, actor in dict(self.stream.idle_actors()).items():
-            calls = self.stream.stages[stage].actors
-            if any(calls[one] and self._actors[stage, one]._actor_id.hex() in waiting for one in calls):
-                self.stream.make_way(stage, actor)
         for place, handle in self._actors.items():
             if entry := waiting.get(handle._actor_id.hex()):
                 self._check_deaths(place, int(entry["num_restarts"]))
         if self.has_lost_cpus():
             self._need_less()
+
+    def _make_way(self) -> None:
+        """Have actors and tasks give way to others that wait for what they keep."""
+        self._asks_s = time.monotonic() + WAITING_S
+        if not self._keeps:
+            return
+        found = look(self.stream.stages, self._calls, self._actors)
+        for place in found.created:
+            self.stream.created(*place)
+        for (stage, actor), (_, other) in found.moves:
+            self._call_again(self.stream.hand_over(stage, actor, other))
+        for holder in () if found.moves else found.giving():
+            if isinstance(holder, Task):
+                self._start_again(holder)
+            elif self.stream.stages[holder[0]].actors[holder[1]]:
+                self._open_again(*holder)
+            else:
+                self.stream.make_way(*holder)
+
+    def _open_again(self, stage: int, actor: int) -> None:
+        """Have another actor in place of one, for its calls too."""
+        self._perform_one(Close(stage, actor))
+        self._perform_one(Open(stage, actor))
+        if calls := self.stream.stages[stage].actors[actor]:
+            self._start_again(calls[0])
 
     def _check_deaths(self, place: tuple[int, int], restarts: int) -> None:
         """End the stream if an actor dies again and again while its stage makes nothing, such as in its constructor."""
@@ -253,7 +285,7 @@ class Running:
         Else calls that rebuild lost blocks could wait for the CPU of an actor that waits for these blocks.
         """
         self._has_cpus = self._have_actors_cpus = False
-        running = {entry["task_id"] for entry in list_tasks([("state", "=", "RUNNING")], limit=CALLS_MAX)}
+        running = {entry.task_id for entry in ask(Tasks()) if entry.state == "RUNNING"}
 
         def waits(task: Task) -> bool:
             call = self._calls.get(id(task))
@@ -262,10 +294,7 @@ class Running:
         for stage, actor in list(self._holders):
             calls = self.stream.stages[stage].actors.get(actor)
             if calls is not None and all(map(waits, calls)):
-                self._perform_one(Close(stage, actor))
-                self._perform_one(Open(stage, actor))
-                if calls:
-                    self._start_again(calls[0])
+                self._open_again(stage, actor)
         rebuilding = Rebuilding(waits_for_nothing=True)
         for call in list(self._calls.values()):
             task = call.task
@@ -273,9 +302,6 @@ class Running:
                 is_new = rebuilding.rebuild(call.inputs)
                 if is_new or (call.has_cpus and waits(task)):
                     self._start_again(task)
-                elif task.actor < 0 and waits(task) and self._built[task.stage].needs.num_cpus:
-                    for stage, actor in self.stream.idle_actors():
-                        self.stream.make_way(stage, actor)
 
     def _look(self) -> None:
         """See what tasks have made."""
@@ -361,7 +387,14 @@ class Running:
         Raises:
             ObjectLostError: it cannot be rebuilt.
         """
-        return table_of(block, self.has_lost_cpus)
+        return table_of(block, self.makes_way)
+
+    def makes_way(self) -> bool:
+        """The consumer waits for a block that is rebuilt: make way for that. Returns whether there are fewer CPUs."""
+        if not self._is_closed:
+            self._make_way()
+            self._perform(self.stream.decide())
+        return self.has_lost_cpus()
 
     def _ended(self, task: Task) -> None:
         self._forget(task)  # what waits in the task for being resumed ends with it

@@ -22,6 +22,7 @@ spilled.
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 
 from mpi_runtime.data.streams.records import SOURCE, Block, Cancel, Close, Open, Order, Resume, Stage, Start, Task
 
@@ -116,6 +117,25 @@ class Stream:
         """Others wait for what an idle actor has: close it."""
         self._close(number, actor)
 
+    def hand_over(self, number: int, actor: int, to: int) -> list[Task]:
+        """An actor cannot be created for now. Another one has its tasks, in their order: those to start again."""
+        stage = self.stages[number]
+        before = stage.actors[to]
+        for task in stage.actors[actor]:
+            task.actor = to
+        stage.actors[actor] = []
+        stage.actors[to] = [task for task in stage.tasks if task.actor == to and not task.is_done]
+        stage.waiting.add(actor)
+        stage.idle.pop(to, None)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], zip(before, stage.actors[to], strict=False)))
+        return stage.actors[to][same:]
+
+    def created(self, number: int, actor: int) -> None:
+        """An actor that waited for resources has them."""
+        stage = self.stages[number]
+        stage.waiting.remove(actor)
+        stage.idle[actor] = stage.ended
+
     def close(self) -> None:
         """Forget the values of all blocks that the consumer has not taken. What it counts stays, for `stats`."""
         for stage in self.stages:
@@ -209,7 +229,7 @@ class Stream:
         if self._is_apart:
             self.units.setdefault(task.key[:2], set()).update(block.key[:2] for block in inputs)
         if stage.pool:
-            task.actor = min(stage.actors, key=lambda actor: len(stage.actors[actor]))
+            task.actor = min(stage.actors.keys() - stage.waiting, key=lambda actor: (len(stage.actors[actor]), actor))
             stage.actors[task.actor].append(task)
             stage.idle.pop(task.actor, None)
         self._begin(stage, task)
@@ -225,7 +245,9 @@ class Stream:
         if not self._fits(stage, queue[0]):
             return False
         if stage.pool:
-            return any(len(calls) < CALLS_OF_ACTOR for calls in stage.actors.values())
+            return any(
+                len(calls) < CALLS_OF_ACTOR for actor, calls in stage.actors.items() if actor not in stage.waiting
+            )
         return sum(not task.is_done for task in stage.tasks) < stage.tasks_max
 
     def _has_tasks_before(self, stage: Stage) -> bool:
@@ -302,8 +324,12 @@ class Stream:
         stage.actors_made += 1
 
     def _close(self, number: int, actor: int) -> None:
-        del self.stages[number].actors[actor]
-        self.stages[number].idle.pop(actor, None)
+        stage = self.stages[number]
+        del stage.actors[actor]
+        stage.idle.pop(actor, None)
+        stage.waiting.discard(actor)
+        if stage.waiting.issuperset(stage.actors):
+            stage.waiting.clear()
         self._orders.append(Close(number, actor))
 
     # How blocks move

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.steps import TABLES, Step
@@ -96,6 +97,7 @@ def aggregate(
 def _reduce(table: pyarrow.Table, names: Sequence[str] | None, ignore_nulls: bool) -> pyarrow.Table:
     numeric = [field.name for field in table.schema if _is_number(field.type)]
     check_columns(table, names or ())
+    table = blocks.decoded(table)
     made = [_partial(name, table.column(name), ignore_nulls) for name in (numeric if names is None else names)]
     return pa.table({"partials": [pickle.dumps(made)]})  # as bytes: a sum of integers may be larger than Arrow's
 

@@ -267,8 +267,9 @@ def hashed(table: pyarrow.Table, names: Sequence[str], count: int) -> numpy.ndar
     """A number below `count` for each row, the same for equal values in these columns."""
     check_columns(table, names)
     found = numpy.zeros(table.num_rows, numpy.uint64)
+    keys = blocks.decoded(table.select(list(names)))
     for name in names:
-        codes = pc.dictionary_encode(table.column(name), null_encoding="encode").combine_chunks()
+        codes = pc.dictionary_encode(keys.column(name), null_encoding="encode").combine_chunks()
         hashes = numpy.array([_hash(value) for value in codes.dictionary.to_pylist()] or [0], numpy.uint64)
         found = found * numpy.uint64(31) + hashes[numpy.asarray(codes.indices)]
     return numpy.asarray(found % numpy.uint64(count), numpy.int64)

@@ -40,8 +40,9 @@ def groups(table: pyarrow.Table, names: Sequence[str]) -> Iterator[pyarrow.Table
     if not names or not table.num_rows:
         return
     changes = numpy.zeros(table.num_rows - 1, bool)
+    keys = blocks.decoded(table.select(list(names)))
     for name in names:  # a missing value, and one that is not a number, is equal to itself
-        codes = pc.dictionary_encode(table.column(name), null_encoding="encode").combine_chunks().indices
+        codes = pc.dictionary_encode(keys.column(name), null_encoding="encode").combine_chunks().indices
         codes = numpy.asarray(codes)
         changes |= codes[1:] != codes[:-1]
     edges = [0, *(numpy.flatnonzero(changes) + 1).tolist(), table.num_rows]

@@ -6,12 +6,15 @@ have the same hash. There pyarrow joins the keys, and other columns are taken by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy
 from msgspec import Struct
 
+from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
+from mpi_runtime.data.operations import is_text
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.schema import Schema
 from mpi_runtime.data.steps import TABLES, BlockValueError, Step
@@ -45,8 +48,10 @@ class Join(Struct, frozen=True):
         """The joined rows of two tables."""
         names = self._names(left, right)
         sides = [
-            side.select(list(keys)).append_column(place, pa.array(numpy.arange(side.num_rows)))
-            for side, keys, place in zip((left, right), self.keys, PLACES, strict=True)
+            _alike(side, other, keys, others).append_column(place, pa.array(numpy.arange(side.num_rows)))
+            for side, other, keys, others, place in zip(
+                (left, right), (right, left), self.keys, self.keys[::-1], PLACES, strict=True
+            )
         ]
         found = sides[0].join(
             sides[1], list(self.keys[0]), list(self.keys[1]), KINDS[self.kind], coalesce_keys=True, use_threads=False
@@ -84,10 +89,30 @@ class Join(Struct, frozen=True):
         ]
 
 
+def _alike(side: pyarrow.Table, other: pyarrow.Table, keys: Sequence[str], others: Sequence[str]) -> pyarrow.Table:
+    """The keys of a side, of the types of which pyarrow joins two columns."""
+    found = blocks.decoded(side.select(list(keys)))
+    kinds = blocks.decoded(other.select(list(others))).schema.types
+    for place, (field, kind) in enumerate(zip(found.schema, kinds, strict=True)):
+        if field.type != kind and is_text(field.type) and is_text(kind):
+            text = pa.large_string()
+            found = found.set_column(place, field.with_type(text), found.column(place).cast(text))
+    return found
+
+
+def _kind_of(kind: pyarrow.DataType | None) -> pyarrow.DataType | None:
+    """The type of the values of a key. All texts are alike."""
+    if kind is None:
+        return None
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.string() if is_text(kind) or kind == pa.string_view() else kind
+
+
 def check_keys(left: Schema | None, right: Schema | None, keys: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
     """Refuse keys that a side does not have, or that have different types, by ValueError."""
     sides = [{} if one is None else dict(zip(one.names, one.types, strict=True)) for one in (left, right)]
-    kinds = [[side.get(name) for name in names] for side, names in zip(sides, keys, strict=True)]
+    kinds = [[_kind_of(side.get(name)) for name in names] for side, names in zip(sides, keys, strict=True)]
     if None in kinds[0] or kinds[0] != kinds[1]:
         raise ValueError(
             "Key columns are expected to be present and have the same types in both left and right operands of the "

@@ -126,7 +126,7 @@ class AggregateFnV2(AggregateFn):
 
     def _values(self, block: pyarrow.Table) -> pyarrow.ChunkedArray | None:
         """The values of the column; None: there are none, or a missing one counts."""
-        column = block.column(self._target_col_name)
+        column = blocks.decoded(block.select([self._target_col_name])).column(0)
         if self._ignore_nulls:
             column = column.drop_null()
         return None if column.null_count or not len(column) else column

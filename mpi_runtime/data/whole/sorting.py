@@ -44,7 +44,7 @@ def keys_of(caller: str, key: str | Sequence[str], descending: bool | Sequence[b
 def order(table: pyarrow.Table, keys: Keys) -> numpy.ndarray:
     """The places of the rows in their order; equal ones keep theirs, and missing values are last."""
     check_columns(table, [name for name, _ in keys])
-    sortable = table.select([name for name, _ in keys])
+    sortable = blocks.decoded(table.select([name for name, _ in keys]))
     try:
         return numpy.asarray(pc.sort_indices(sortable, sort_keys=list(keys)))
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:

@@ -188,6 +188,56 @@ def test_lines_move_and_comments_change_nothing(tmp_path: Path) -> None:
     assert run("# a line more\n\n" + source.replace("    return", "    # a comment\n    return"), tmp_path)[1] == {}
 
 
+SETS = """
+import dataclasses
+
+TEXTS = {"north", "south", "east", "west", "up", "down"}
+
+@dataclasses.dataclass
+class Directions:
+    names: set
+    of: frozenset
+
+    def __hash__(self):
+        return hash(frozenset(self.names))
+
+ALL = Directions(TEXTS, frozenset((name, 1) for name in TEXTS))
+
+@ray.remote
+def count(x):
+    ran("count")
+    return len(ALL.names | ALL.of) + x
+
+@ray.remote
+def length(named, *others):
+    ran("length")
+    return len(named)
+
+@ray.remote
+def is_one(function, x):
+    ran("is_one")
+    return function(x)
+
+print(
+    ray.get(count.remote(1)),
+    ray.get(length.remote({"a": TEXTS, "b": frozenset(TEXTS), "c": {1, "one", None}}, {b"x", b"y", b"zz"}, {3, 8, 1})),
+    ray.get(length.remote(Directions(TEXTS, frozenset({ALL})).names)),
+    ray.get(length.remote(ray.put([TEXTS, ALL]))),
+    ray.get(is_one.remote(lambda x: x in {"north", "south", "east", "west", "up", "down"}, "up")),
+)
+time.sleep(0.2)
+"""
+
+
+def test_sets_are_the_same_in_each_run(tmp_path: Path) -> None:
+    """Though texts have another hash in each, and so another order."""
+    first, ran, _ = run(SETS, tmp_path)
+    assert first == "13 3 6 2 True\n"
+    assert ran == {"count": 1, "length": 3, "is_one": 1}
+    for _ in range(2):
+        assert run(SETS, tmp_path)[:2] == (first, {})
+
+
 CHANGING = """
 LIMIT = 10
 

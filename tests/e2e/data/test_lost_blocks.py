@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy
@@ -21,7 +22,7 @@ from mpi_runtime.data.streams.storing import of_blocks, stored
 from mpi_runtime.errors import ObjectLostError
 
 pytestmark = pytest.mark.usefixtures("job")
-INIT = {"num_cpus": 2, "object_store_memory": 200_000_000}
+INIT = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": 200_000_000}
 ROWS = 120
 
 
@@ -65,6 +66,17 @@ def sevenths() -> data.Dataset:
         pytest.param(lambda: numbers().map_batches(wide), id="tasks"),
         pytest.param(
             lambda: numbers().map_batches(wide).map_batches(Halves, concurrency=1), id="several blocks of actors"
+        ),
+        pytest.param(lambda: numbers().map_batches(Halves, num_gpus=1, concurrency=1), id="actors with a GPU"),
+        pytest.param(
+            lambda: numbers().map_batches(wide, num_gpus=0.5, memory=1000).map_batches(wide, num_gpus=1),
+            id="tasks with GPUs and memory",
+        ),
+        pytest.param(
+            lambda: numbers().map_batches(
+                Halves, concurrency=1, ray_remote_args_fn=lambda: {"num_gpus": 0.1, "max_concurrency": 1}
+            ),
+            id="options for each call",
         ),
         pytest.param(lambda: numbers().map_batches(wide).limit(50), id="the cut block of a limit"),
         pytest.param(lambda: numbers().map_batches(wide, num_cpus=1).random_shuffle(seed=1), id="shuffle"),
@@ -143,13 +155,12 @@ def test_parts_of_several_readers_are_lost(equal: bool, at_rest: Callable[[], No
     at_rest()
 
 
-def test_what_others_may_keep_or_the_program_has_forgotten_is_lost_for_good() -> None:
-    of_memory = stored(numbers().map_batches(wide, memory=1000)._operator)
+def test_what_the_program_has_forgotten_is_lost_for_good() -> None:
     of_list = stored(data.from_items([{"id": row} for row in range(ROWS)]).map_batches(wide, num_cpus=1)._operator)
     long = numbers().map_batches(wide)
     for _ in range(DEPTH_MAX):
         long = long.map_batches(wide, num_cpus=1)
-    for kept in (of_memory, of_list, stored(long.limit(1)._operator)):
+    for kept in (of_list, stored(long.limit(1)._operator)):
         kept[-1].value = lose.remote()
         assert not Rebuilding().rebuild(kept)
         source = data.dataset.MaterializedDataset(of_blocks(kept, "kept"), kept)
@@ -192,6 +203,92 @@ def test_calls_start_again_in_their_middle(act: Callable[[Running], None], at_re
     running.wait_closed()
     del running, block
     at_rest()
+
+
+@pytest.fixture
+def budget() -> Iterator[None]:
+    """The stream has room for two blocks of `Halves`."""
+    options = data.DataContext.get_current().execution_options
+    before = options.resource_limits
+    options.resource_limits = data.ExecutionResources(object_store_memory=8_000_000)
+    yield
+    options.resource_limits = before
+
+
+def with_a_gpu(kind: str) -> data.Dataset:
+    """Stages that have the GPU of this job all the time, and one that reads their blocks."""
+    ds = data.range(ROWS, override_num_blocks=12)
+    if kind == "actors":
+        ds = ds.map_batches(Halves, num_gpus=1, concurrency=1)
+    elif kind == "more actors than GPUs":
+        ds = ds.map_batches(Halves, num_gpus=1, concurrency=3)
+    elif kind == "two stages":
+        ds = ds.map_batches(Halves, num_gpus=0.5, concurrency=1).map_batches(Halves, num_gpus=0.5, concurrency=1)
+    elif kind == "tasks":
+        ds = ds.map_batches(Halves().__call__, num_gpus=1)
+    else:
+        ds = ds.map_batches(Halves().__call__, num_gpus=0.5).map_batches(Halves, num_gpus=0.5, concurrency=1)
+    return ds.map_batches(lambda batch: {"id": batch["id"]}, num_cpus=1)
+
+
+def lose_what_waits(running: Running) -> None:
+    """The blocks that tasks are to read, and those that some of them read, which then start again."""
+    calls = list(running._calls.values())[::2]
+    queued = [one for stage in running.stream.stages for queue in stage.queues for one in queue]
+    for block in (*queued, *(one for call in calls for one in call.inputs)):
+        block.value = block.value if block.stage < 0 else lose.remote()
+    for call in calls:
+        running._start_again(call.task)
+
+
+KINDS = ("actors", "more actors than GPUs", "two stages", "tasks", "tasks and actors")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("budget")
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_has_a_gpu_gives_way_to_a_rebuild(kind: str, at_rest: Callable[[], None]) -> None:
+    """All that waits in the stream is lost, and what the consumer has: each may wait for what the GPU's actors keep."""
+    running = Running(with_a_gpu(kind)._operator, ordered=True)
+    found: list[int] = []
+    for number in count():
+        if (block := running.next()) is None:
+            break
+        if number % 9 == 1:
+            block.value = lose.remote()
+        if number % 9 == 4:
+            lose_what_waits(running)
+        found += running.table(block).column("id").to_pylist()
+        running.release(block)
+    assert found == list(range(ROWS))
+    del running, block
+    at_rest()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("budget")
+def test_more_actors_than_gpus_in_order(at_rest: Callable[[], None]) -> None:
+    """An actor that rests in its second block has the GPU, while another one is to make the first."""
+    ds = data.range(2 * ROWS, override_num_blocks=12).map_batches(Halves, num_gpus=1, concurrency=2)
+    assert [row["id"] for row in ds.iter_rows()] == list(range(2 * ROWS))
+    at_rest()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("budget")
+def test_a_reader_of_a_shared_stream_waits_for_a_block_of_the_gpu() -> None:
+    """The actors of the stream rest, since nobody asks for more."""
+    ds = data.range(ROWS, override_num_blocks=12).map_batches(Halves, num_gpus=1, concurrency=1)
+    run = Run(ds._operator, 1, False)
+    found: list[int] = []
+    for number in count():
+        if run.next(0) is None:
+            break
+        if number % 8 == 2:
+            run._held[0].value = lose.remote()
+        found += fetched(run._held[0].value, partial(run.rebuild, 0))["id"].to_pylist()
+    assert sorted(found) == list(range(ROWS))
+    run.close()
 
 
 class Half:

@@ -32,10 +32,20 @@ class Work:
     def __call__(self, batch):
         return work(batch)
 
-mpi_runtime.init(num_cpus=2, heartbeat_timeout_s=5)
+mpi_runtime.init(num_cpus=2, num_gpus=1, heartbeat_timeout_s=5)
 data.DataContext.get_current().enable_progress_bars = False
-ds = data.range(600, override_num_blocks=60).map_batches(work, scheduling_strategy="SPREAD")
-ds = ds.map_batches(Work, concurrency=3, scheduling_strategy="SPREAD")
+ds = data.range(600, override_num_blocks=60)
+if sys.argv[3] == "two GPU stages":
+    for _ in range(2):
+        ds = ds.map_batches(Work, num_gpus=0.5, concurrency=2, scheduling_strategy="SPREAD")
+elif sys.argv[3] == "GPU tasks":
+    ds = ds.map_batches(work, num_gpus=0.5, scheduling_strategy="SPREAD")
+    ds = ds.map_batches(Work, num_gpus=1, concurrency=(1, 2))
+elif sys.argv[3] == "host2":
+    ds = ds.map_batches(Work, resources={"node:host2": 0.001}).map_batches(work, num_cpus=1)
+else:
+    ds = ds.map_batches(work, scheduling_strategy="SPREAD")
+    ds = ds.map_batches(Work, concurrency=3, scheduling_strategy="SPREAD")
 if sys.argv[3] == "random_shuffle":
     ds = ds.random_shuffle(seed=1)
 elif sys.argv[3] == "repartition":
@@ -73,7 +83,10 @@ def arguments(lab: Lab, method: str, width: int) -> tuple[tuple[str, ...], Path,
     return (str(out), str(seen), method, str(width)), seen, out
 
 
-@pytest.mark.parametrize("method", ["map_batches", "random_shuffle", "repartition", "streaming_split"])
+METHODS = ["map_batches", "random_shuffle", "repartition", "streaming_split", "two GPU stages", "GPU tasks"]
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("width", [1, 20_000])
 @pytest.mark.dies("rank with ulfm")
 def test_a_host_is_gone_and_what_is_left_has_fewer_cpus_than_actors(method: str, width: int, two_hosts: Lab) -> None:
@@ -85,3 +98,16 @@ def test_a_host_is_gone_and_what_is_left_has_fewer_cpus_than_actors(method: str,
         completed = program.finish(timeout=120).expect(0)
     assert completed.stdout == "ranks [0]\n"
     assert rows(out) == ROWS
+
+
+@pytest.mark.dies("rank with ulfm")
+def test_a_function_whose_only_host_is_gone_ends_the_stream(two_hosts: Lab) -> None:
+    """The error says what it needs."""
+    words, seen, _ = arguments(two_hosts, "host2", 20_000)
+    with two_hosts.mpirun(PROGRAM, *words, ranks={"host1": 1, "host2": 1}, options=ULFM) as program:
+        wait_until((seen / "host2").exists, what="host2 works")
+        os.kill(worker(program, 1), signal.SIGKILL)
+        completed = program.finish(timeout=120)
+    assert completed.returncode == 1
+    assert "node:host2" in completed.stderr
+    assert "no node owns that much" in completed.stderr

@@ -112,6 +112,27 @@ class World:
         idle = self.stream.idle_actors()
         if idle and self.random.random() < 0.02:
             self.stream.make_way(*self.random.choice(idle))
+        if self.random.random() < 0.05:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """An actor waits for resources, or one that did has them."""
+        for number, stage in enumerate(self.stages):
+            if stage.waiting and self.random.random() < 0.5:
+                self.stream.created(number, self.random.choice(sorted(stage.waiting)))
+            busy = [actor for actor, calls in stage.actors.items() if calls]
+            others = [actor for actor in stage.actors if actor not in stage.waiting]
+            if not busy or len(others) < 2:
+                continue
+            actor, to = self.random.choice(busy), self.random.choice(others)
+            if actor == to:
+                continue
+            again = self.stream.hand_over(number, actor, to)
+            self.calls[number, actor], self.calls[number, to] = [], list(stage.actors[to])
+            first = stage.actors[to][0]
+            self.running = [task for task in self.running if task not in again]
+            if not first.is_paused and first not in self.running:
+                self.running.append(first)
 
     def works(self, task: Task) -> None:
         self.running.remove(task)
@@ -132,7 +153,7 @@ class World:
         if task.actor >= 0:
             calls = self.calls[task.stage, task.actor]
             calls.remove(task)
-            if calls:
+            if calls and not calls[0].is_paused:
                 self.running.append(calls[0])
 
     def consume(self) -> None:
