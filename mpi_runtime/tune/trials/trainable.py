@@ -108,6 +108,9 @@ class Trainable:
 
         Args:
             checkpoint_dir: the directory for its files; None: a new temporary one, which stays.
+
+        Raises:
+            ValueError: `save_checkpoint` has returned another path.
         """
         import tempfile  # not at the top: trials need it only here
 
@@ -116,8 +119,10 @@ class Trainable:
         made = self.save_checkpoint(folder)
         if isinstance(made, Mapping):  # later steps may change what it refers to
             saved = Checkpoint.from_dict(copy.deepcopy(dict(made)))
+        elif made is None or os.path.abspath(made) == os.path.abspath(folder):
+            saved = Checkpoint.from_directory(folder)
         else:
-            saved = Checkpoint.from_directory(made or folder)
+            raise ValueError(f"save_checkpoint({folder!r}) may return this directory or a dictionary, not {made!r}")
         saved._saved_at = self.iteration
         return saved
 
