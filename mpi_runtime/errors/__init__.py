@@ -131,7 +131,7 @@ class PlacementGroupRemovedError(MpiRuntimeError):
 
 
 class RuntimeEnvSetupError(MpiRuntimeError):
-    """The files of a `runtime_env` could not be unpacked on a host. The message says where and why."""
+    """The files of a `runtime_env` are too large, or could not be unpacked on a host. The message says where and why."""
 
 
 class TaskError(MpiRuntimeError):

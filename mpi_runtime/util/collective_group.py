@@ -52,7 +52,7 @@ class _Room:
 
     world_size: int
     actors: dict[int, str | None] = field(default_factory=dict)
-    """Who has joined, by rank: the id of the actor; None for another process."""
+    """The processes that have joined, by rank: the id of an actor; None for another process."""
     left: set[int] = field(default_factory=set)
     meetings: dict[int, _Meeting] = field(default_factory=dict)
     mail: dict[tuple[int, int, int], tuple[str, Refs]] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from mpi_runtime.tune.study.stoppers import Stop, as_stopper
 from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, flat, sign_of
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
-from mpi_runtime.tune.trials.trainable import Prepared, Trainable, prepared, with_resources
+from mpi_runtime.tune.trials.trainable import prepared, with_resources_of_run
 from mpi_runtime.tune.unsupported import AbsentArgumentError, advised
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def run(
         raise ValueError("run(restore=...) is not here: pass the checkpoint in config, and open it in the function")
     trainable = prepared(run_or_experiment)
     if resources_per_trial is not None:
-        trainable = _with_resources(trainable, resources_per_trial)
+        trainable = with_resources_of_run(trainable, resources_per_trial)
     settings = RunConfig(
         name, storage_path or local_dir, None, FailureConfig(max_failures, fail_fast),
         checkpoint_config or CheckpointConfig(), verbose, stop, callbacks, progress_reporter, log_to_file,
@@ -295,17 +295,6 @@ def run(
     tuner = Tuner(trainable, param_space=config, tune_config=tuning, run_config=settings)
     grid = _resumed(tuner, name, trainable, resume_config or _how_to_resume(resume)).fit()
     return _analysis(grid, metric, mode, raise_on_failed_trial)
-
-
-def _with_resources(trainable: Prepared, resources: Resources) -> Prepared:
-    """As `with_resources`, but TuneError for a class that says itself what its trials need."""
-    kind = trainable.as_class
-    if kind is not None and kind.default_resource_request.__func__ is not Trainable.default_resource_request.__func__:
-        raise TuneError(
-            f"Resources of {kind.__name__} are those of its default_resource_request(): leave out resources_per_trial, "
-            "or pass with_resources(), which replaces them."
-        )
-    return prepared(with_resources(trainable, resources))
 
 
 def _several(experiments: Sequence[object], arguments: dict[str, Any]) -> ExperimentAnalysis:

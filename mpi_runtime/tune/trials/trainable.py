@@ -310,6 +310,18 @@ def with_resources(trainable: object, resources: Resources | Callable[[Config], 
     return _callable(dataclasses.replace(prepared(trainable), resources=resources))
 
 
+def with_resources_of_run(trainable: Prepared, resources: Resources) -> Prepared:
+    """As `with_resources`, but TuneError for a class that says itself what its trials need."""
+    kind = trainable.as_class
+    own = () if kind is None else kind.__mro__[: kind.__mro__.index(Trainable)]
+    if kind is not None and any("default_resource_request" in vars(one) for one in own):
+        raise TuneError(
+            f"Resources of {kind.__name__} are those of its default_resource_request(): leave out resources_per_trial, "
+            "or pass with_resources(), which replaces them."
+        )
+    return prepared(with_resources(trainable, resources))
+
+
 def _callable(known: Prepared) -> Any:
     """A function or a class like its target, but with its parameters. `prepared` returns `known` for it."""
     target, parameters = known.target, known.parameters

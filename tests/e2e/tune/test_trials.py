@@ -205,7 +205,8 @@ class Lost(Three):
 def test_a_last_state_that_cannot_be_saved_is_logged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    [result] = fitted(Lost, tmp_path, run=quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True)))
+    run = quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True))
+    [result] = fitted(Lost, tmp_path, run=run)
     assert result.checkpoint is None
     assert "raised an error after its last report: OSError('no room')" in capfd.readouterr().err + caplog.text
 

@@ -149,7 +149,7 @@ def groups_end():
     """Then there is no rank, operations fail, and the name can be taken again. A group that is not there ends too."""
     members = _members()
     ray.get([member.ask.remote("destroy_collective_group") for member in members])
-    print(ray.get([member.ask.remote("is_group_initialized") for member in members]))
+    print(ray.get([member.ask.remote("is_group_initialized", "default") for member in members]))
     print(raised(lambda: ray.get([one.call.remote("allreduce") for one in members]), "RuntimeError"))
     print(raised(lambda: ray.get(members[0].ask.remote("destroy_collective_group", "never")), *KINDS))
     ray.get([member.join.remote(2, rank) for rank, member in enumerate(members)])
@@ -160,7 +160,7 @@ def one_leaves_its_group():
     """The other one is in it still."""
     members = _members()
     ray.get(members[0].ask.remote("destroy_collective_group"))
-    print(ray.get([member.ask.remote("is_group_initialized") for member in members]))
+    print(ray.get([member.ask.remote("is_group_initialized", "default") for member in members]))
 
 
 def groups_made_by_the_driver():

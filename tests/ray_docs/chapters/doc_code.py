@@ -96,7 +96,6 @@ def references_of_tasks_that_have_ended():
 
 def references_in_files():
     """A reference that was pickled with Ray's cloudpickle keeps its value."""
-    import ray._private.internal_api
     from ray import cloudpickle
 
     ref = ray.put({"hello": "world"})
@@ -104,7 +103,6 @@ def references_in_files():
     del ref
     again = cloudpickle.loads(text)
     print(ray.get(again))
-    ray._private.internal_api.free(again)
 
 
 def what_a_failed_task_says():

@@ -29,7 +29,7 @@ def groups_step_by_step():
         ray.get(group.ready(), timeout=10)
         print(len(ray.wait([group.ready()], timeout=10)[0]))
         table = placement_group_table(group)
-        print(table["state"], table["strategy"], table["bundles"], table["name"])
+        print(table["state"], table["strategy"], sorted(table["bundles"][0].items()), table["name"])
         actor = Actor.options(scheduling_strategy=PlacementGroupSchedulingStrategy(placement_group=group)).remote()
         print(ray.get(actor.ready.remote(), timeout=10))
         first = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=0)
@@ -94,7 +94,7 @@ def resources_that_a_group_has_taken():
 
 
 def gpus_of_actors_and_tasks():
-    """The first GPU is that of the actor, so the task has the second one. Halves are packed."""
+    """The first GPU is that of the actor, so the task has the second one."""
 
     @ray.remote(num_gpus=1)
     class Actor:
@@ -108,35 +108,3 @@ def gpus_of_actors_and_tasks():
     with _job(num_gpus=2):
         actor = Actor.remote()
         print(ray.get(actor.ids.remote()), ray.get(ids.remote()))
-    with _job(num_gpus=3):
-        halves = [Actor.options(num_gpus=0.5).remote() for _ in range(3)]
-        print([ray.get(half.ids.remote())[0] for half in halves])
-
-
-def types_of_accelerators():
-    """A node has a resource for the type of its GPUs."""
-    from ray.util.accelerators import NVIDIA_TESLA_V100
-
-    @ray.remote(num_gpus=1, accelerator_type=NVIDIA_TESLA_V100)
-    def train():
-        return "there"
-
-    with _job(num_gpus=4, resources={f"accelerator_type:{NVIDIA_TESLA_V100}": 1}):
-        print(ray.get(train.remote(), timeout=20))
-
-
-def variables_of_the_program():
-    """Are not those of its tasks, unless the environment says so."""
-
-    @ray.remote
-    def seen():
-        return os.environ.get("OF_DOC_CODE")
-
-    with _job():
-        os.environ["OF_DOC_CODE"] = "late"
-        try:
-            print(ray.get(seen.remote()))
-        finally:
-            del os.environ["OF_DOC_CODE"]
-    with _job(runtime_env={"env_vars": {"OF_DOC_CODE": "bar"}}):
-        print(ray.get(seen.remote()))

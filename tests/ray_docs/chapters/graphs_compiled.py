@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import numpy as np
 import ray
 from ray.dag import InputNode, MultiOutputNode
 
@@ -147,28 +146,21 @@ def the_whole_input_and_a_part_of_it():
 
 def executions_of_coroutines():
     """`execute_async` gives what can be awaited."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)  # Ray's graph is bound to the loop that there is when it is compiled
     one, two = Stage.remote(), Stage.remote()
     with InputNode() as given:
-        compiled = one.echo.bind(given).experimental_compile(enable_asyncio=True)
+        graph = MultiOutputNode([one.echo.bind(given), two.inc.bind(given)])
+    compiled = graph.experimental_compile(enable_asyncio=True)
 
     async def run(number):
-        future = await compiled.execute_async(np.full(3, number))
-        return (await future).tolist()
+        futures = await compiled.execute_async(number)
+        return len(futures), await asyncio.gather(*futures)
 
     async def all_of_them():
         return await asyncio.gather(*map(run, range(4)))
 
-    print(asyncio.run(all_of_them()))
-    compiled.teardown()
-    with InputNode() as given:
-        graph = MultiOutputNode([one.echo.bind(given), two.echo.bind(given)])
-    compiled = graph.experimental_compile(enable_asyncio=True)
-
-    async def both():
-        futures = await compiled.execute_async(7)
-        return len(futures), await asyncio.gather(*futures)
-
-    print(asyncio.run(both()))
+    print(loop.run_until_complete(all_of_them()))
     compiled.teardown()
 
 

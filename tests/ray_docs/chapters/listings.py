@@ -175,13 +175,12 @@ def conditions_of_lists():
 
     print(eventually(lambda: found(("state", "=", "DEAD")) == [1]), found(("state", "!=", "DEAD")))
     print(found(("pid", "=", pids[0])), found(("pid", "=", str(pids[0])), ("state", "=", "DEAD")))
-    everything = len(state.list_workers())
     for value in ("true", "1", "True"):
-        parts = [len(state.list_workers(filters=[("is_alive", how, value)])) for how in ("=", "!=")]
-        print(value, sum(parts) >= everything, parts[0] > 0)
+        alive = state.list_workers(filters=[("is_alive", "=", value)], raise_on_missing_output=False)
+        print(value, len(alive) > 0, {one.is_alive for one in alive})
     ray.get(one.put.remote())
     mine = [("pid", "=", pids[0]), ("reference_type", "=", "LOCAL_REFERENCE")]
-    print(eventually(lambda: len(state.list_objects(filters=mine)) == 1))
+    print(eventually(lambda: len(state.list_objects(filters=mine, raise_on_missing_output=False)) == 1))
 
 
 def conditions_that_are_none():
@@ -247,19 +246,17 @@ def actors_that_wait():
 
 
 def a_task_that_leaves():
-    """With and without an error."""
+    """With an error."""
     state = _state()
 
     @ray.remote(max_retries=0)
-    def leaves_of_listings(code):
-        sys.exit(code)
+    def leaves_of_listings():
+        sys.exit(1)
 
-    for code in (0, 1):
-        ref = leaves_of_listings.options(name=f"leaves {code}").remote(code)
-        print(code, raised(lambda ref=ref: ray.get(ref), "WorkerCrashedError", "RayError", "SystemExit"))
-        mine = [("name", "=", f"leaves {code}")]
-        eventually(lambda mine=mine: all(one.end_time_ms for one in state.list_tasks(filters=mine, detail=True)))
-        print([(one.state, one.error_type) for one in state.list_tasks(filters=mine, detail=True)])
+    print(raised(lambda: ray.get(leaves_of_listings.remote()), "WorkerCrashedError", "SystemExit"))
+    mine = [("name", "=", "leaves_of_listings")]
+    eventually(lambda: all(one.end_time_ms for one in state.list_tasks(filters=mine, detail=True)))
+    print([(one.state, one.error_type) for one in state.list_tasks(filters=mine, detail=True)])
 
 
 def an_actor_that_could_not_be_made():

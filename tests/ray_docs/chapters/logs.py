@@ -72,18 +72,6 @@ def log_lines_as_text():
         print(len(lines), [key for key in _KEYS if key in "".join(lines)], [" pid=" in line for line in lines])
 
 
-def log_lines_as_json():
-    """Likewise."""
-    import json
-
-    settings = 'logging_config=ray.LoggingConfig(encoding="JSON", log_level="INFO")'
-    for program in (_TASK, _ACTOR, _DRIVER):
-        lines = [line for line in _printed(program.format(settings=settings)).splitlines() if "This is" in line]
-        for line in lines:
-            found = json.loads(line)
-            print(found["message"], found["levelname"], sorted(set(found) - {"asctime", "filename", "lineno"}))
-
-
 def log_lines_without_a_setting():
     """Those of tasks are not shown below warnings."""
     text = _printed(_TASK.format(settings='logging_level="ERROR"'))
@@ -98,17 +86,6 @@ def levels_of_other_loggers():
         'print("level", logging.getLogger("ray.test").getEffectiveLevel())\n'
     )
     print(re.findall("level [0-9]+", text))
-
-
-def lines_that_are_equal():
-    """Are printed once, with how often they came."""
-    text = _printed(
-        "import ray, time\nray.init(include_dashboard=False, num_cpus=4)\n"
-        "@ray.remote\ndef f():\n    print('the same line')\n    time.sleep(0.5)\n"
-        "ray.get([f.remote() for _ in range(4)])\ntime.sleep(7)\n"
-    )
-    lines = [line for line in text.splitlines() if "the same line" in line]
-    print(len(lines), any("repeated" in line for line in lines))
 
 
 def lines_that_name_their_process():

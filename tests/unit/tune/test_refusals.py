@@ -17,7 +17,6 @@ from mpi_runtime.tune.schedulers import (
 from mpi_runtime.tune.search import BasicVariantGenerator, TuneBOHB
 
 
-
 class Asking(tune.Trainable):
     """Says what its trials need."""
 
