@@ -69,9 +69,13 @@ class RuntimeEnv(dict[str, Any]):
         """
         super().__init__({key: value for key, value in keys.items() if value is not None})
         check("runtime_env", self)
+        if not self.get("excludes", True):
+            del self["excludes"]  # as in Ray: nothing is left out
         for path in (self.get("working_dir"), *self.py_modules()):
             if isinstance(path, str | os.PathLike) and not os.path.exists(path):
-                raise ValueError(f"the runtime_env names {os.fspath(path)!r}, and there is no such file or directory here")
+                raise ValueError(
+                    f"the runtime_env names {os.fspath(path)!r}, and there is no such file or directory here"
+                )
 
     def __setitem__(self, key: str, value: object) -> None:
         check("runtime_env", {key: value})

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -103,15 +102,6 @@ def lines_that_name_their_process():
         print(re.sub("[0-9]{2,}", "N", re.sub("\x1b\\[[0-9]*m", "", line)))
 
 
-def where_stored_values_are():
-    """Small ones and large ones that `put` has stored are on this node."""
-    here = ray.get_runtime_context().get_node_id()
-    refs = [ray.put(value) for value in ("123", np.zeros(100, np.uint8), np.zeros(1_000_000, np.uint8))]
-    for function in (get_object_locations, get_local_object_locations):
-        found = function(refs)
-        print([found[ref]["node_ids"] == [here] for ref in refs], [found[ref]["object_size"] > 3 for ref in refs])
-
-
 def where_results_are():
     """Large ones are on the node of their task, as all items of a stream are."""
     here = ray.get_runtime_context().get_node_id()
@@ -146,25 +136,9 @@ def nothing_to_leave_out():
 
 
 def keys_of_environments():
-    """Unknown ones, and two that exclude each other."""
-    print(raised(lambda: RuntimeEnv(nothing_known=1), *KINDS))
+    """Two that exclude each other, and one by its name."""
     print(raised(lambda: RuntimeEnv(pip=["a"], conda={"dependencies": []}), *KINDS))
     print(RuntimeEnv(env_vars={"A": "1"}).get("env_vars"), "env_vars" in RuntimeEnv(env_vars={"A": "1"}))
-
-
-def parts_of_errors():
-    """Errors can be pickled, and keep what they know."""
-
-    @ray.remote
-    def fails():
-        raise ValueError("text", 5)
-
-    try:
-        ray.get(fails.remote())
-    except ValueError as error:
-        again = pickle.loads(pickle.dumps(error))
-        print(type(error).__name__, error.args == again.args or len(again.args), error.cause.args, again.cause.args)
-        print(error.function_name.rpartition(".")[2], error.pid > 0, error.ip == ray.util.get_node_ip_address())
 
 
 def parts_of_cancelled_tasks():

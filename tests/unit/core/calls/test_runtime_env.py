@@ -47,6 +47,10 @@ def test_files_that_are_not_there(given: dict[str, Any]) -> None:
         RuntimeEnv(**given)
 
 
+def test_an_empty_list_of_what_is_left_out_says_nothing() -> None:
+    assert RuntimeEnv(excludes=[], env_vars={}) == {"env_vars": {}}
+
+
 def test_an_environment_of_another_host_is_read() -> None:
     text = '{"working_dir": "/missing"}'
     assert RuntimeEnv.deserialize(text).serialize() == text
