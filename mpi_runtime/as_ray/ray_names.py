@@ -197,10 +197,14 @@ RENAMED: dict[str, str] = {
     **{
         f"ray.util.{module}.{name}": f"mpi_runtime.as_ray.renamed.{name}"
         for module in ("collective", "collective.collective")
-        for name in ("gloo_available", "is_backend_available", "nccl_available")
+        for name in (
+            *("create_collective_group", "init_collective_group"),
+            *("gloo_available", "is_backend_available", "nccl_available"),
+        )
     },
     # Names that are elsewhere here.
     "ray.LoggingConfig": "mpi_runtime.as_ray.logging_config.LoggingConfig",
+    "ray.tune.search.SearchGenerator": "mpi_runtime.as_ray.renamed.SearchGenerator",
     "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
     "ray.tune.search.variant_generator.format_vars": "mpi_runtime.tune.counting.format_vars",
     "ray.tune.schedulers.create_scheduler": "mpi_runtime.tune.create_scheduler",
@@ -241,6 +245,9 @@ _TENSORS = "tensors go through the object store, or by ray.util.collective"
 _FAILS = "fit() raises ray.train.TrainingFailedError, and its __cause__ is the error of the worker"
 _PREEMPTION = "a lost node counts in FailureConfig(max_crashes=...): save checkpoints often"
 _PRECISION = "deprecated in Ray too: use torch.amp"
+_RESOURCES = "a trial keeps the resources with which it starts: state them by tune.with_resources()"
+_SEARCHER = "subclass ray.tune.search.Searcher, and call the library in suggest() and on_trial_complete()"
+_SYNCING = "there is nothing to synchronise: storage_path is a directory that all hosts share"
 _TRAINING = "ray.train has TorchTrainer; other libraries can run in the function of a DataParallelTrainer"
 ABSENT: dict[str, str] = {
     # Names that programs import and may never use; for a module, all of its names. They raise when they are called.
@@ -260,7 +267,7 @@ ABSENT: dict[str, str] = {
         ("ray.train.lightgbm.LightGBMCheckpoint", "ray.train.xgboost.XGBoostCheckpoint"),
         "get_model() of RayTrainReportCallback reads the model of a checkpoint",
     ),
-    "ray.train.SyncConfig": "there is nothing to synchronise: storage_path is a directory that all hosts share",
+    "ray.train.SyncConfig": _SYNCING,
     "ray.train.PreemptionInfo": _PREEMPTION,
     "ray.train.torch.TorchCheckpoint": "save the state_dict in a directory, and report Checkpoint.from_directory(path)",
     **{f"ray.train.torch.{name}": _PRECISION for name in ("accelerate", "backward", "prepare_optimizer")},
@@ -269,6 +276,12 @@ ABSENT: dict[str, str] = {
         for name in ("lightgbm", "xgboost")
     },
     "ray.tune.search.SearchAlgorithm": "derive from ray.tune.search.Searcher",
+    "ray.tune.schedulers.ResourceChangingScheduler": _RESOURCES,
+    "ray.tune.SyncConfig": _SYNCING,
+    **{
+        f"ray.tune.{name}FunctionTrainable": "pass the function itself"
+        for name in ("trainable.", "trainable.function_trainable.")
+    },
     **{f"ray.experimental.{name}": _TENSORS for name in ("register_nixl_memory", "set_target_for_ref")},
     "ray.util.connect": _CLUSTER,
     "ray.util.disconnect": _CLUSTER,
@@ -279,7 +292,6 @@ ABSENT: dict[str, str] = {
     "ray.util.state.list_cluster_events": "`mpi-runtime logs` shows what happened",
     "ray.util.state.list_runtime_envs": "get_runtime_context().runtime_env is that of a call",
     "ray.util.state.get_job": "a job is one program: `mpi-runtime top` lists those of a host",
-    "ray.util.state.list_jobs": "a job is one program: `mpi-runtime top` lists those of a host",
 }
 LIBRARIES = {
     **dict.fromkeys(("ray._common", "ray._private"), _PRIVATE),
@@ -300,6 +312,11 @@ LIBRARIES = {
     "ray.serve": "call actors, from a web framework in the driver if there are requests",
     "ray.train._internal": _PRIVATE,
     "ray.train.v2": "import the name from ray.train",
+    **dict.fromkeys((f"ray.tune.search.{name}" for name in ("ax", "flaml", "hebo", "zoopt")), _SEARCHER),
+    "ray.tune.search.search_algorithm": "derive from ray.tune.search.Searcher",
+    "ray.tune.search.search_generator": "pass the Searcher itself as search_alg",
+    "ray.tune.schedulers.resource_changing_scheduler": _RESOURCES,
+    "ray.tune.syncer": _SYNCING,
     "ray.tune.integration.keras": "call tune.report() in a callback of Keras",
     "ray.util.debugpy": "Ray's debugger for tasks listens on a port: log, or call the function without .remote()",
     "ray.util.client_connect": "an MPI job is joined by its launcher",

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -229,6 +231,20 @@ def list_workers(filters: Sequence[Filter], limit: int) -> Table[Entry]:
     return Table(filtered(rows, (*keys, "ip"), filters, limit))
 
 
+@_listing
+def list_jobs(filters: Sequence[Filter], limit: int) -> Table[Entry]:
+    """List the one job there is: this one."""
+    one = Entry(
+        job_id=get_runtime_context().get_job_id(),
+        submission_id=None,
+        type="DRIVER",
+        status="RUNNING",
+        entrypoint=shlex.join(sys.orig_argv) if job().executor is None else None,
+        driver_info={"id": get_runtime_context().get_job_id(), "pid": _drivers_pid()},
+    )
+    return Table(filtered([one], tuple(one), filters, limit))
+
+
 def get_objects(id: str, address: str | None = None, timeout: float | None = None) -> Table[Entry] | None:
     """List the value with this `object_id`; None if it is unknown."""
     return list_objects(address, [("object_id", "=", id)]) or None
@@ -262,6 +278,6 @@ memory_summary = state.memory_summary
 __all__ = [
     "RayStateApiException",
     *("get_actor", "get_node", "get_objects", "get_placement_group", "get_task", "get_worker"),
-    *("list_actors", "list_nodes", "list_objects", "list_placement_groups", "list_tasks", "list_workers"),
+    *("list_actors", "list_jobs", "list_nodes", "list_objects", "list_placement_groups", "list_tasks", "list_workers"),
     *("memory_summary", "summarize_actors", "summarize_objects", "summarize_tasks"),
 ]

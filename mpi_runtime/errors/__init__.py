@@ -117,6 +117,9 @@ class GetTimeoutError(MpiRuntimeError, TimeoutError):
 class TaskCancelledError(MpiRuntimeError):
     """The call was cancelled before it ended."""
 
+    task_id: None = None
+    """None, as that of the error which Ray's `get` raises: the reference has the id."""
+
 
 class TaskTimeoutError(MpiRuntimeError, TimeoutError):
     """The task ran longer than its `time_limit`, with `enforce_time_limit=True`: the message has time and place."""
@@ -131,7 +134,7 @@ class PlacementGroupRemovedError(MpiRuntimeError):
 
 
 class RuntimeEnvSetupError(MpiRuntimeError):
-    """The files of a `runtime_env` could not be unpacked on a host. The message says where and why."""
+    """The files of a `runtime_env` are too large, or could not be unpacked on a host. The message says why."""
 
 
 class TaskError(MpiRuntimeError):

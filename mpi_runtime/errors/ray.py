@@ -1,6 +1,6 @@
 """Errors of Ray that nothing raises here, though a class of their kind may be. Programs name them in `except`."""
 
-from mpi_runtime.errors import InternalError, MpiRuntimeError, ObjectLostError
+from mpi_runtime.errors import GetTimeoutError, InternalError, MpiRuntimeError, ObjectLostError
 
 __all__ = [
     "ActorAlreadyExistsError", "ActorHandleNotFoundError", "AsyncioActorExit", "AuthenticationError",
@@ -85,8 +85,8 @@ class RayChannelError(InternalError):
     """An error of compiled graphs, which do not exist here."""
 
 
-class RayChannelTimeoutError(RayChannelError, TimeoutError):
-    """The same."""
+RayChannelTimeoutError = GetTimeoutError
+"""`get` raises the same for the result of a compiled graph as for others."""
 
 
 class RayCgraphCapacityExceeded(InternalError):

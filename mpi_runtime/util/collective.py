@@ -32,6 +32,8 @@ from __future__ import annotations
 
 import enum
 import sys
+import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -151,11 +153,7 @@ def create_collective_group(
 
 
 def destroy_collective_group(group_name: str = "default") -> None:
-    """Leave a group. Called by a process outside the group, end the group for all.
-
-    Raises:
-        ValueError: the group does not exist.
-    """
+    """Leave a group. Called by a process outside the group, end the group for all; if there is none, warn."""
     group = _find(group_name)
     if group is not None:
         del _groups[group_name]
@@ -163,8 +161,9 @@ def destroy_collective_group(group_name: str = "default") -> None:
         return
     coordinator = collective_group.find(group_name)
     if coordinator is None:
-        raise ValueError(f"There is no collective group {group_name!r}.")
-    kill(coordinator)
+        warnings.warn(f"There is no collective group {group_name!r} to destroy.", stacklevel=2)
+    else:
+        kill(coordinator)
 
 
 def is_group_initialized(group_name: str = "default") -> bool:
@@ -303,13 +302,15 @@ def _host(tensor: Any, is_written: bool = False) -> Array:
         raise TypeError(f"collective operations take arrays of numpy, cupy or torch, not {type(tensor).__name__}")
     if tensor.dtype.hasobject:
         raise TypeError("collective operations take arrays of numbers, not of Python objects")
-    if is_written and not tensor.flags.writeable:
-        raise ValueError("the array is read-only, as those from get() and from arguments are: give a copy of it")
+    if is_written and not tensor.flags.writeable and type(tensor) is not np.ndarray:
+        raise ValueError(f"this {type(tensor).__name__} is read-only: give a copy of it")
     return tensor
 
 
 def _write(tensor: Any, value: Array) -> None:
     if isinstance(tensor, np.ndarray):
+        if not tensor.flags.writeable:
+            _make_writable(tensor)
         tensor[...] = value
     elif not _is_torch(tensor):
         tensor.set(value)
@@ -317,6 +318,22 @@ def _write(tensor: Any, value: Array) -> None:
         tensor.detach().copy_(sys.modules["torch"].from_numpy(np.array(value)))
     else:
         tensor.detach().numpy()[...] = value
+
+
+def _make_writable(array: Array) -> None:
+    """Let a read-only array be written. One that uses other memory, such as an argument, gets memory of its own.
+
+    Other processes use the former memory, and so may other arrays of this one: they keep it by way of this array.
+    """
+    if array.base is None:
+        array.flags.writeable = True
+        return
+    weakref.finalize(array, _nothing, array.base).atexit = False
+    array.__setstate__((1, array.shape, array.dtype, False, bytes(array.nbytes)))  # type: ignore[arg-type]
+
+
+def _nothing(_: object) -> None:
+    pass
 
 
 def _is_torch(tensor: object) -> bool:

@@ -12,12 +12,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from mpi_runtime import ActorHandle, ObjectRef, get, get_actor, kill, remote
+from mpi_runtime import ActorHandle, ObjectRef, get, get_actor, get_runtime_context, kill, remote
 from mpi_runtime.errors import ActorDiedError
 from mpi_runtime.extend import blocked
+from mpi_runtime.util import state
 from mpi_runtime.util.queue import pauses
 
 Refs = list[ObjectRef[Any]]
+_NONE = -1
+"""No room."""
+_ENDS_S = 1.0
+"""How long a process waits for an actor that has its rank, and may be about to end."""
 
 
 class Reply(NamedTuple):
@@ -41,49 +46,95 @@ class _Meeting:
     done: set[int] = field(default_factory=set)
 
 
+@dataclass
+class _Room:
+    """The processes that have joined a group together. Others may take its name again, and have a room of their own."""
+
+    world_size: int
+    actors: dict[int, str | None] = field(default_factory=dict)
+    """The processes that have joined, by rank: the id of an actor; None for another process."""
+    left: set[int] = field(default_factory=set)
+    meetings: dict[int, _Meeting] = field(default_factory=dict)
+    mail: dict[tuple[int, int, int], tuple[str, Refs]] = field(default_factory=dict)
+    """References that were sent and not yet received, by sender, receiver and number."""
+
+    def remove(self, rank: int) -> None:
+        """Forget a rank, and what it has done."""
+        del self.actors[rank]
+        for meeting in self.meetings.values():
+            meeting.calls.pop(rank, None)
+        self.mail = {key: sent for key, sent in self.mail.items() if key[0] != rank}
+
+    def is_open(self) -> bool:
+        """Whether it waits for more processes."""
+        return len(self.actors) < self.world_size
+
+    def is_over(self) -> bool:
+        """Whether nobody will use it any more."""
+        ended = (rank in self.left or _has_ended(actor) for rank, actor in self.actors.items())
+        return not self.is_open() and all(ended)
+
+
 class Coordinator:
     """The actor in which a group meets."""
 
     def __init__(self, world_size: int, timeout_s: float | None, ranks: dict[str, int]) -> None:
-        self._world_size = world_size
         self._timeout_s = timeout_s
         self._ranks = ranks
         """The ranks of actors, by id, in a group that was made from outside."""
-        self._joined: set[int] = set()
-        self._left: set[int] = set()
-        self._meetings: dict[int, _Meeting] = {}
-        self._mail: dict[tuple[int, int, int], tuple[str, Refs]] = {}
-        """References that were sent and not yet received, by sender, receiver and number."""
+        self._rooms = {0: _Room(world_size)}
+        self._made = 0
+        """The number of the newest room."""
 
-    def join(self, rank: int, world_size: int) -> str | None:
-        """Give a process its rank. Returns None, "" if others are still leaving the group, or why it may not join."""
-        if self._left:
-            return ""
-        if world_size != self._world_size:
-            return f"its world_size is {self._world_size} for others, and {world_size} for rank {rank}"
-        if rank in self._joined or self._ranks:
-            return f"rank {rank} is taken"
-        self._joined.add(rank)
-        return None
+    def join(self, rank: int, world_size: int, actor: str | None) -> tuple[int, str]:
+        """Give a process its rank. Returns the number of its room, and why it may not join; "" without a room: not yet.
+
+        A full room belongs to those who are in it, so the next ones get another. An actor that has ended before its
+        room was full is replaced.
+        """
+        if self._ranks:
+            return _NONE, f"rank {rank} is taken"
+        if not self._rooms[self._made].is_open():
+            self._rooms = {number: room for number, room in self._rooms.items() if not room.is_over()}
+            self._made += 1
+            self._rooms[self._made] = _Room(world_size)
+        room = self._rooms[self._made]
+        for other in [other for other, its in room.actors.items() if _has_ended(its) or (its == actor and its)]:
+            if other not in room.left:  # what one has sent that has left is received later
+                room.remove(other)
+        if not room.actors:
+            room.world_size = world_size
+        if world_size != room.world_size:
+            return _NONE, f"its world_size is {room.world_size} for others, and {world_size} for rank {rank}"
+        if rank in room.actors:
+            return _NONE, "" if rank in room.left else f"rank {rank} is taken"
+        room.actors[rank] = actor
+        return self._made, ""
 
     def member(self, actor: str) -> tuple[int | None, int, float | None]:
         """The rank of an actor, if it has one, the size of the group and its timeout."""
-        return self._ranks.get(actor), self._world_size, self._timeout_s
+        return self._ranks.get(actor), len(self._ranks), self._timeout_s
 
-    def leave(self, rank: int) -> bool:
+    def leave(self, number: int, rank: int) -> bool:
         """Remove a rank. Returns whether all have left."""
-        self._left.add(rank)
-        return len(self._left) == self._world_size
+        room = self._rooms[number]
+        room.left.add(rank)
+        if len(room.left) < room.world_size:
+            return False
+        if number != self._made:
+            del self._rooms[number]
+        return all(len(room.left) == room.world_size for room in self._rooms.values())
 
-    def meet(self, number: int, rank: int, call: str, refs: Refs, wanted: list[int]) -> Reply:
+    def meet(self, room: int, number: int, rank: int, call: str, refs: Refs, wanted: list[int]) -> Reply:
         """Note that a rank has arrived at an operation."""
-        meeting = self._meetings.setdefault(number, _Meeting())
+        meeting = self._rooms[room].meetings.setdefault(number, _Meeting())
         meeting.calls[rank], meeting.brought[rank], meeting.wanted[rank] = call, refs, wanted
-        return self.look(number, rank)
+        return self.look(room, number, rank)
 
-    def look(self, number: int, rank: int) -> Reply:
+    def look(self, room: int, number: int, rank: int) -> Reply:
         """The state of an operation, for a rank that has arrived."""
-        meeting = self._meetings[number]
+        meetings = self._rooms[room].meetings
+        meeting = meetings[number]
         error = ""
         if len(set(meeting.calls.values())) > 1:
             error = "; ".join(f"rank {other} calls {call}" for other, call in sorted(meeting.calls.items()))
@@ -92,22 +143,30 @@ class Coordinator:
         refs = [] if missing or error else [meeting.brought[other] for other in wanted]
         if error or not missing:
             meeting.done.add(rank)
-            if len(meeting.done) == self._world_size:
-                del self._meetings[number]
+            if len(meeting.done) == self._rooms[room].world_size:
+                del meetings[number]
         return Reply(missing, error, refs)
 
-    def send(self, sender: int, receiver: int, number: int, call: str, refs: Refs) -> None:
+    def send(self, room: int, sender: int, receiver: int, number: int, call: str, refs: Refs) -> None:
         """Keep references that one rank sends to another."""
-        self._mail[sender, receiver, number] = call, refs
+        self._rooms[room].mail[sender, receiver, number] = call, refs
 
-    def receive(self, sender: int, receiver: int, number: int, call: str) -> Reply:
+    def receive(self, room: int, sender: int, receiver: int, number: int, call: str) -> Reply:
         """Return references that were sent, or the missing sender."""
-        sent, refs = self._mail.pop((sender, receiver, number), ("", []))
+        sent, refs = self._rooms[room].mail.pop((sender, receiver, number), ("", []))
         if not sent:
             return Reply([sender], "", [])
         if sent != call:
             return Reply([], f"rank {sender} has sent {sent}; rank {receiver} receives {call}", [])
         return Reply([], "", [refs])
+
+
+def _has_ended(actor: str | None) -> bool:
+    """Whether this actor has ended. Of a process that is no actor nobody can say it."""
+    if actor is None:
+        return False
+    found = state.get_actor(actor)
+    return found is None or found["state"] == "DEAD"
 
 
 @dataclass(eq=False)
@@ -119,6 +178,7 @@ class Group:
     rank: int
     world_size: int
     timeout_s: float | None
+    room: int = 0
     _operations: int = 0
     _sent: Counter[int] = field(default_factory=Counter[int])
     _received: Counter[int] = field(default_factory=Counter[int])
@@ -132,14 +192,14 @@ class Group:
         """
         number, self._operations = self._operations, self._operations + 1
         wanted = list(range(self.world_size) if wanted is None else wanted)
-        first = self.coordinator.meet.remote(number, self.rank, call, list(refs), wanted)
-        return self._wait(call, first, lambda: self.coordinator.look.remote(number, self.rank))
+        first = self.coordinator.meet.remote(self.room, number, self.rank, call, list(refs), wanted)
+        return self._wait(call, first, lambda: self.coordinator.look.remote(self.room, number, self.rank))
 
     def send(self, receiver: int, call: str, ref: ObjectRef[object]) -> None:
         """Send a reference to another rank. Does not wait until it is received."""
         number = self._sent[receiver]
         self._sent[receiver] += 1
-        get(self.coordinator.send.remote(self.rank, receiver, number, call, [ref]))
+        get(self.coordinator.send.remote(self.room, self.rank, receiver, number, call, [ref]))
 
     def receive(self, sender: int, call: str) -> ObjectRef[Any]:
         """Receive a reference that another rank has sent, or will send, in the call that this rank expects."""
@@ -147,7 +207,7 @@ class Group:
         self._received[sender] += 1
 
         def ask() -> ObjectRef[Reply]:
-            ref: ObjectRef[Reply] = self.coordinator.receive.remote(sender, self.rank, number, call)
+            ref: ObjectRef[Reply] = self.coordinator.receive.remote(self.room, sender, self.rank, number, call)
             return ref
 
         return self._wait(call, ask(), ask)[0][0]
@@ -178,17 +238,18 @@ def create(name: str, world_size: int, timeout_s: float | None, ranks: dict[str,
 
 
 def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Group:
-    """Take a rank of a group. The group is made if it does not exist; one that is being destroyed is awaited."""
+    """Take a rank of a group. The group is made if it does not exist."""
+    actor, first = get_runtime_context().get_actor_id(), time.monotonic()
     for pause in pauses(True, timeout_s):
         time.sleep(pause)
         coordinator = create(name, world_size, timeout_s, {}, may_exist=True)
         try:
-            refused = get(coordinator.join.remote(rank, world_size))
+            room, refused = get(coordinator.join.remote(rank, world_size, actor))
         except ActorDiedError:  # the last has left
             continue
-        if refused is None:
-            return Group(name, coordinator, rank, world_size, timeout_s)
-        if refused:
+        if room != _NONE:
+            return Group(name, coordinator, rank, world_size, timeout_s, room)
+        if refused and time.monotonic() > first + _ENDS_S:
             raise ValueError(f"Rank {rank} cannot join the collective group {name!r}: {refused}.")
     raise TimeoutError(f"The collective group {name!r} is being destroyed, and not all of its ranks have done so.")
 
@@ -212,7 +273,7 @@ def member(name: str, coordinator: ActorHandle, actor: str) -> Group | None:
 
 def leave(group: Group) -> None:
     """Give the rank back. The last one ends the group."""
-    if get(group.coordinator.leave.remote(group.rank)):
+    if get(group.coordinator.leave.remote(group.room, group.rank)):
         kill(group.coordinator)
 
 

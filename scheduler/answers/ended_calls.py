@@ -28,6 +28,7 @@ TYPES = {
     "WorkerCrashedError": "WORKER_DIED",
 }
 """Ray's words for errors. Errors that only this runtime has are their own words."""
+_CREATION = "ACTOR_CREATION_TASK"
 
 
 def ended(state: State, asked: Tasks) -> list[TaskEntry]:
@@ -44,15 +45,17 @@ def ended(state: State, asked: Tasks) -> list[TaskEntry]:
     ends += [(one.ran + 0.5, one) for key, one in failed.items() if key not in has_run and one.ran > oldest]
     ends.sort(key=itemgetter(0), reverse=True)
     chosen = [one for _, one in ends if asked.id in (b"", one.id)][: 1 if asked.id else most]
+    unmade = {one.actor for one in failed.values() if TASK_TYPES[one.function.spec.kind.number] == _CREATION}
     return [
-        _run(state, one, failed.get((one.id, one.attempt))) if isinstance(one, Run) else _failed(state, one)
+        _run(state, one, failed.get((one.id, one.attempt))) if isinstance(one, Run) else _failed(state, one, unmade)
         for one in chosen
     ]
 
 
-def _failed(state: State, failed: Failed) -> TaskEntry:
-    """One that has not run."""
+def _failed(state: State, failed: Failed, unmade: set[bytes]) -> TaskEntry:
+    """One that has not run. `unmade`: the actors whose constructors have failed, whose error is that of their calls."""
     spec = failed.function.spec
+    code = "ActorDiedError" if spec.kind.number and failed.actor in unmade and not failed.code else failed.code
     name, code_name = titles(spec, "")
     return TaskEntry(
         task_id=failed.id.hex(),
@@ -67,7 +70,7 @@ def _failed(state: State, failed: Failed) -> TaskEntry:
         worker_pid=None,
         required_resources=required(spec.asks),
         parent_task_id=failed.parent.hex() or None,
-        error_type=TYPES.get(failed.code, failed.code),
+        error_type=TYPES.get(code, code),
         error_message=failed.text,
         creation_time_ms=(failed.submitted_us + state.wall_us) // 1000,
         start_time_ms=None,

@@ -21,7 +21,7 @@ from mpi_runtime.core.client.typed_ids import ActorID
 from mpi_runtime.core.driver import running
 from mpi_runtime.errors import PendingCallsLimitExceeded
 from mpi_runtime.errors.arguments import check_text
-from mpi_runtime.scheduler.protocol.events import DYNAMIC, STREAMING, Call
+from mpi_runtime.scheduler.protocol.events import DYNAMIC, STREAMING, Call, KillRequested
 from mpi_runtime.scheduler.protocol.questions import Actors, NamedActor, NamedActors
 
 if TYPE_CHECKING:
@@ -210,7 +210,13 @@ class ActorMethod:
         """Make a node of a graph of calls; with `num_returns=2` a node for each value. `execute()` submits the call."""
         from mpi_runtime.core.calls.graphs import bound
 
-        return bound(self.remote, args, kwargs, self._method.spec.num_returns)
+        return bound(self.remote, args, kwargs, self._method.spec.num_returns, self._end)
+
+    def _end(self) -> None:
+        """End the actor of this method for good."""
+        client = running.client()
+        client.outbox.request(KillRequested(self._ref.binary(), True))
+        client.outbox.flush()
 
     def _remote(self, args: Any = (), kwargs: Mapping[str, object] | None = None, **options: object) -> object:
         """Call `.options(**options).remote(*args, **kwargs)`. Libraries use this form."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 PARENT, PREVIOUS = "parent_class_node", "prev_class_method_call"
 """Keys of `get_other_args_to_resolve`."""
 _NUMBERS = itertools.count()
+
+
+N = TypeVar("N", bound="Node")
 
 
 class MisuseError(AssertionError, TypeError):
@@ -41,6 +44,10 @@ class Node:
         """The call of the same actor that was bound before this one."""
         self._number = next(_NUMBERS)
         """Its place in the order in which this process has bound calls."""
+        self._users: list[Node] = []
+        """The nodes that take its value."""
+        for needed in _nodes_in([*args, kwargs]):
+            needed._users.append(self)
 
     def __repr__(self) -> str:
         return (
@@ -64,6 +71,12 @@ class Node:
             ValueError: the graph cannot be compiled; `execute` takes it as it is.
         """
         return CompiledGraph(self)
+
+    def with_tensor_transport(self: N, *args: object, **kwargs: object) -> N:
+        """Return the node itself: Ray's hints how a tensor may travel have no effect, and values are the same."""
+        return self
+
+    with_type_hint = with_tensor_transport
 
     def get_args(self) -> tuple[object, ...]:
         """Return the positional arguments of `bind`."""
@@ -110,7 +123,7 @@ class Node:
         made = {one: fn(one) for one in self._get_all_child_nodes()}
         copy: Node = object.__new__(type(self))
         changed = {name: _replaced(vars(self)[name], made) for name in ("_args", "_kwargs", "_actor", "_before")}
-        vars(copy).update(vars(self), **changed)
+        vars(copy).update(vars(self), **changed, _users=[])
         return copy
 
     def __reduce__(self) -> NoReturn:
@@ -147,10 +160,20 @@ class FunctionNode(Node):
 class ClassMethodNode(Node):
     """A bound call of a method, or one of its several values."""
 
+    _end: Callable[[], object] | None = None
+    """Ends the actor, if that is one with a handle."""
 
-def bound(remote: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object], count: int) -> Any:
-    """Return the node of a method call; of one with several return values a node for each."""
+
+def bound(
+    remote: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    count: int,
+    end: Callable[[], object] | None = None,
+) -> Any:
+    """Return the node of a method call; of one with several return values a node for each. `end` ends the actor."""
     node = ClassMethodNode(remote, args, kwargs)
+    node._end = end
     return node if count <= 1 else tuple(ClassMethodNode(itemgetter(index), (node,), {}) for index in range(count))
 
 
@@ -356,8 +379,8 @@ class CompiledGraph:
         """Check the graph.
 
         Raises:
-            ValueError: it has no input, nothing uses a part of its input, a call in it needs nothing of the graph, or a
-                node is inside a container.
+            ValueError: it has no input, nothing uses a part of its input or a call, a call in it needs nothing of the
+                graph, or a node is inside a container.
         """
         nodes = _needed(root)
         given = [node for node in nodes if isinstance(node, _Given)]
@@ -369,6 +392,11 @@ class CompiledGraph:
         self._root = root
         self._calls = sorted(calls, key=lambda node: node._number)
         parts = {node._key: node._root for node in given if node._read is not None}
+        if parts and any(node._read is None for node in given):
+            raise ValueError(
+                "All tasks must either use InputNode() directly, or they must index to specific args or kwargs: this "
+                f"graph takes the whole input, and its parts {_listed([*parts])}."
+            )
         self._has_parts = bool(parts)
         self._positional = max((key + 1 for key in parts if isinstance(key, int)), default=0) if parts else 1
         self._named = [key for key in parts if isinstance(key, str)]
@@ -377,6 +405,12 @@ class CompiledGraph:
             raise ValueError(
                 f"the parts {_listed([*parts, *unused])} of the input were named, but {_listed(unused)} is unused: "
                 "have the output need each of them, or do not name it."
+            )
+        if leaves := _leaves(nodes):
+            raise ValueError(
+                "Compiled DAG doesn't support leaf nodes, i.e., nodes that don't have downstream nodes and are not "
+                f"output nodes. There are {len(leaves)} leaf nodes in the DAG. Please add the outputs of these calls "
+                f"to the MultiOutputNode, or do not bind them: {leaves}"
             )
         self._is_ended = False
 
@@ -388,11 +422,12 @@ class CompiledGraph:
         """
         if self._is_ended:
             raise RuntimeError("teardown() has ended this graph: compile another one")
-        if len(args) != self._positional or any(name not in kwargs for name in self._named):
-            raise ValueError(
-                f"this graph takes {self._positional} positional arguments and the names {self._named}, and execute() "
-                f"was given {len(args)} and {list(kwargs)}"
-            )
+        how = "dag.execute() or dag.execute_async() must be called with"
+        if len(args) != self._positional:
+            raise ValueError(f"{how} {self._positional} positional args, got {len(args)}")
+        for name in self._named:
+            if name not in kwargs:
+                raise ValueError(f"{how} kwarg `{name}`, got {list(kwargs)}")
         if self._has_parts and not kwargs:  # a part is always one of the arguments, as in Ray, also of an only one
             args = (args,)
         made: dict[int, object] = {}
@@ -408,11 +443,25 @@ class CompiledGraph:
         """End the graph. Its actors stay.
 
         Args:
-            kill_actors: refused: `kill` ends an actor.
+            kill_actors: end its actors too.
         """
-        if kill_actors:
-            raise ValueError("teardown(kill_actors=True) is not here: end the actors with kill()")
         self._is_ended = True
+        for node in self._calls if kill_actors else ():
+            if isinstance(node, ClassMethodNode) and node._end is not None:
+                node._end()
+
+
+def _leaves(nodes: list[Node]) -> list[Node]:
+    """Calls that take values of these nodes, and whose own values none of these takes, nor any other call."""
+    known, waiting, found = set(map(id, nodes)), list(nodes), []
+    while waiting:
+        for user in waiting.pop()._users:
+            if id(user) not in known:
+                known.add(id(user))
+                waiting.append(user)
+                if not isinstance(user, MultiOutputNode) and not user._users:
+                    found.append(user)
+    return found
 
 
 def _needed(root: Node) -> list[Node]:
@@ -428,6 +477,7 @@ def _needed(root: Node) -> list[Node]:
 
 
 def _nodes_in(values: object) -> Iterator[Node]:
+    """The nodes in a value, also inside lists, tuples and dictionaries."""
     if isinstance(values, Node):
         yield values
     elif isinstance(values, dict):

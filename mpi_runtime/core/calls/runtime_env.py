@@ -65,10 +65,17 @@ class RuntimeEnv(dict[str, Any]):
                 `config`: accepted as in Ray, without effect.
 
         Raises:
-            TypeError, ValueError: a key does not exist, or its value is not allowed.
+            TypeError, ValueError: a key does not exist, its value is not allowed, or names no file of this host.
         """
         super().__init__({key: value for key, value in keys.items() if value is not None})
         check("runtime_env", self)
+        if not self.get("excludes", True):
+            del self["excludes"]  # as in Ray: nothing is left out
+        for path in (self.get("working_dir"), *self.py_modules()):
+            if isinstance(path, str | os.PathLike) and not os.path.exists(path):
+                raise ValueError(
+                    f"the runtime_env names {os.fspath(path)!r}, and there is no such file or directory here"
+                )
 
     def __setitem__(self, key: str, value: object) -> None:
         check("runtime_env", {key: value})
@@ -92,8 +99,11 @@ class RuntimeEnv(dict[str, Any]):
 
     @classmethod
     def deserialize(cls, text: str) -> RuntimeEnv:
-        """Make the one that `serialize` has written."""
-        return cls(**json.loads(text))
+        """Make the one that `serialize` has written, perhaps on another host with other files."""
+        made = cls()
+        for key, value in json.loads(text).items():
+            made[key] = value
+        return made
 
     def env_vars(self) -> dict[str, str]:
         """Return the variables; empty if there are none."""
@@ -231,9 +241,9 @@ def environment(inherited: Inherited, given: Stated) -> dict[str, str]:
     """The environment of calls made here: that of this process, changed by `given`.
 
     Raises:
-        ValueError: a directory does not exist, cannot be read, or is too large.
+        ValueError: a directory does not exist, or cannot be read.
         ObjectStoreFullError: the object store has no room for its copy.
-        RuntimeEnvSetupError: `worker_process_setup_hook` cannot be pickled.
+        RuntimeEnvSetupError: a directory is too large, or `worker_process_setup_hook` cannot be pickled.
     """
     found = {**inherited.environment, **(given.get("env_vars") or {})}
     packed = _packed(inherited, given)

@@ -14,6 +14,8 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from mpi_runtime.errors import RuntimeEnvSetupError
+
 if TYPE_CHECKING:
     import zipfile
 
@@ -39,7 +41,8 @@ def pack_directory(directory: str, excludes: Sequence[str], inside: str = "") ->
         inside: the directory in the archive for the content; "": its top.
 
     Raises:
-        ValueError: there is no such directory, it cannot be read, or it is larger than CONTENT_BYTES_MAX.
+        ValueError: there is no such directory, or it cannot be read.
+        RuntimeEnvSetupError: it is larger than CONTENT_BYTES_MAX.
     """
     patterns = read_patterns([f"{name}/" for name in NEVER_PACKED] + list(excludes))
     prefix = f"{inside}/" if inside else ""
@@ -61,7 +64,8 @@ def pack_file(path: str) -> bytes:
     """Pack one file as an archive.
 
     Raises:
-        ValueError: it cannot be read, or is too large.
+        ValueError: it cannot be read.
+        RuntimeEnvSetupError: it is too large.
     """
     try:
         size = os.stat(path).st_size
@@ -75,7 +79,8 @@ def read_zip(path: str) -> bytes:
     """Read a zip file of the user as an archive.
 
     Raises:
-        ValueError: it is not a zip file, is too large, or has entries with paths outside of one directory.
+        ValueError: it is not a zip file, or has entries with paths outside of one directory.
+        RuntimeEnvSetupError: it is too large.
     """
     import zipfile
 
@@ -204,7 +209,7 @@ def _check_size(what: str, sizes: list[tuple[str, int]]) -> None:
         return
     largest = sorted(sizes, key=lambda one: -one[1])[:NAMED_MAX]
     named = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in largest)
-    raise ValueError(
+    raise RuntimeEnvSetupError(
         f"{what!r} holds {total / 1e6:.1f} MB, and may hold {CONTENT_BYTES_MAX / 1e6:.0f} MB: every host gets a "
         f"copy. The largest files are {named}. Leave out files that calls do not need, with "
         "runtime_env={'excludes': [...]} or a .gitignore file, and have them read data where it lies."

@@ -334,10 +334,15 @@ class Driver:
         self._ended(run)
 
     def _has_stopped(self, ref: ObjectRef[object]) -> None:
-        """A halted trial has ended. Read its error, so that it is not logged as unhandled."""
-        with contextlib.suppress(Exception):
-            mpi_runtime.get(ref)
+        """A halted trial has ended. Its error comes too late to be that of the trial, so it is logged."""
         run = self._ending.pop(ref)
+        try:
+            mpi_runtime.get(ref)
+        except TaskError as error:
+            text = f"trial {run.trial_id} raised an error after its last report: {error.cause!r}"
+            log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
+        except MpiRuntimeError:
+            pass  # it was cancelled, or its process has died
         order = self._held.pop(run.trial_id, None)
         if not self._ended(run) and order is not None:
             self._start(order)

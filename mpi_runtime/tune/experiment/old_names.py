@@ -17,7 +17,7 @@ from mpi_runtime.tune.study.stoppers import Stop, as_stopper
 from mpi_runtime.tune.trial import Config, Report, Trial, TuneError, Values, flat, sign_of
 from mpi_runtime.tune.trials.bundles import Resources
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
-from mpi_runtime.tune.trials.trainable import prepared, with_resources
+from mpi_runtime.tune.trials.trainable import prepared, with_resources_of_run
 from mpi_runtime.tune.unsupported import AbsentArgumentError, advised
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def run(
         raise ValueError("run(restore=...) is not here: pass the checkpoint in config, and open it in the function")
     trainable = prepared(run_or_experiment)
     if resources_per_trial is not None:
-        trainable = with_resources(trainable, resources_per_trial)
+        trainable = with_resources_of_run(trainable, resources_per_trial)
     settings = RunConfig(
         name, storage_path or local_dir, None, FailureConfig(max_failures, fail_fast),
         checkpoint_config or CheckpointConfig(), verbose, stop, callbacks, progress_reporter, log_to_file,

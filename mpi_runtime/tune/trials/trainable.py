@@ -108,6 +108,9 @@ class Trainable:
 
         Args:
             checkpoint_dir: the directory for its files; None: a new temporary one, which stays.
+
+        Raises:
+            ValueError: `save_checkpoint` has returned another path.
         """
         import tempfile  # not at the top: trials need it only here
 
@@ -116,8 +119,10 @@ class Trainable:
         made = self.save_checkpoint(folder)
         if isinstance(made, Mapping):  # later steps may change what it refers to
             saved = Checkpoint.from_dict(copy.deepcopy(dict(made)))
+        elif made is None or os.path.abspath(made) == os.path.abspath(folder):
+            saved = Checkpoint.from_directory(folder)
         else:
-            saved = Checkpoint.from_directory(made or folder)
+            raise ValueError(f"save_checkpoint({folder!r}) may return this directory or a dictionary, not {made!r}")
         saved._saved_at = self.iteration
         return saved
 
@@ -303,6 +308,18 @@ def with_resources(trainable: object, resources: Resources | Callable[[Config], 
     if not callable(resources):
         as_bundles(resources)
     return _callable(dataclasses.replace(prepared(trainable), resources=resources))
+
+
+def with_resources_of_run(trainable: Prepared, resources: Resources) -> Prepared:
+    """As `with_resources`, but TuneError for a class that says itself what its trials need."""
+    kind = trainable.as_class
+    own = () if kind is None else kind.__mro__[: kind.__mro__.index(Trainable)]
+    if kind is not None and any("default_resource_request" in vars(one) for one in own):
+        raise TuneError(
+            f"Resources of {kind.__name__} are those of its default_resource_request(): leave out resources_per_trial, "
+            "or pass with_resources(), which replaces them."
+        )
+    return prepared(with_resources(trainable, resources))
 
 
 def _callable(known: Prepared) -> Any:

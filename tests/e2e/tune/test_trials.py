@@ -195,6 +195,22 @@ def test_a_class_that_is_done_has_time_to_save(tmp_path: Path) -> None:
     assert [one.checkpoint is not None and one.checkpoint.to_dict() for one in results] == [{"count": 3}] * 3
 
 
+class Lost(Three):
+    """Cannot save."""
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        raise OSError("no room")
+
+
+def test_a_last_state_that_cannot_be_saved_is_logged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = quiet(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=True))
+    [result] = fitted(Lost, tmp_path, run=run)
+    assert result.checkpoint is None
+    assert "raised an error after its last report: OSError('no room')" in capfd.readouterr().err + caplog.text
+
+
 @pytest.mark.parametrize("name", ["", ".", "a/b", "é" * 200])
 def test_odd_names_of_directories(name: str, tmp_path: Path) -> None:
     if len(name) == 200:

@@ -59,6 +59,18 @@ def test_a_state_is_saved_and_restored_by_hand(kind: type[Files], tmp_path: Path
     assert second.is_ended
 
 
+def test_a_class_returns_the_directory_in_which_it_has_saved_its_state(tmp_path: Path) -> None:
+    class Returning(Files):
+        def save_checkpoint(self, checkpoint_dir: str) -> Any:
+            super().save_checkpoint(checkpoint_dir)
+            return f"{checkpoint_dir}{self.config['more']}"
+
+    for more in ("", "/"):
+        assert Path(Returning({"more": more}).save(str(tmp_path)).path) == tmp_path
+    with pytest.raises(ValueError, match="may return this directory or a dictionary, not"):
+        Returning({"more": "/count"}).save(str(tmp_path))
+
+
 def test_the_directory_of_a_state_is_restored(tmp_path: Path) -> None:
     first, second = Files({}), Files({})
     first.train()

@@ -16,6 +16,16 @@ from mpi_runtime.tune.schedulers import (
 )
 from mpi_runtime.tune.search import BasicVariantGenerator, TuneBOHB
 
+
+class Asking(tune.Trainable):
+    """Says what its trials need."""
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        """Ask for two CPUs."""
+        return tune.PlacementGroupFactory([{"CPU": 2}])
+
+
 AT_END = tune.CheckpointConfig(checkpoint_at_end=True)
 WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
     (tune.uniform(0, 1).sample, (), {"random_state": -1}, ValueError, "random_state must be a seed"),
@@ -43,6 +53,7 @@ WRONG: list[tuple[Any, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     (tune.Experiment, ("a", min), {"stop": 3}, ValueError, "stop must be a dictionary, a function"),
     (tune.Experiment, ("a", min), {"checkpoint_config": AT_END}, ValueError, "checkpoint_at_end"),
     (tune.run, ([],), {}, ValueError, "has no experiment to run"),
+    (tune.run, (Asking,), {"resources_per_trial": {"cpu": 1}}, tune.TuneError, "leave out resources_per_trial"),
     (ASHAScheduler, (), {"max_t": 0}, AssertionError, "0 < grace_period <= max_t"),
     (ASHAScheduler, (), {"metric": "x", "mode": "best"}, AssertionError, 'mode must be "min" or "max"'),
     (HyperBandScheduler, (), {"max_t": 0}, AssertionError, "at least 1, and finite"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mpi_runtime.core.calls.graphs import ClassNode, InputNode, MultiOutputNode, Node
+from mpi_runtime.core.calls.graphs import ClassNode, InputNode, MultiOutputNode, Node, bound
 
 
 class Noted:
@@ -179,8 +179,50 @@ def test_graphs_that_cannot_be_compiled() -> None:
         named.experimental_compile()
     with pytest.raises(ValueError, match="at least one other DAGNode"):
         beside.experimental_compile()
-    with pytest.raises(ValueError, match="kill"):
-        Node(noted("f"), (given,), {}).experimental_compile().teardown(kill_actors=True)
+    with InputNode() as given:
+        whole = Node(noted("f"), (given, Node(noted("g"), (given[0],), {})), {})
+    with pytest.raises(ValueError, match="directly, or they must index to specific args"):
+        whole.experimental_compile()
+
+
+def test_calls_that_the_output_of_a_compiled_graph_does_not_need() -> None:
+    noted = Noted()
+    with InputNode() as given:
+        first = Node(noted("f"), (given,), {})
+        Node(noted("g"), (first,), {})
+        Node(noted("h"), (given,), {})
+        output = MultiOutputNode([first])
+        MultiOutputNode([first])  # another graph, of which nothing is lost
+    with pytest.raises(ValueError, match="There are 2 leaf nodes"):
+        output.experimental_compile()
+    copy = output.apply_recursive(lambda node: node)
+    assert isinstance(copy, Node)
+    assert copy.experimental_compile().execute(1) == ["f(1)"]
+
+
+def test_the_end_of_a_compiled_graph_ends_its_actors_if_that_is_wanted() -> None:
+    noted, ended = Noted(), list[str]()
+    for kill in (False, True):
+        with InputNode() as given:
+            node = bound(noted("f"), (given,), {}, 1, lambda: ended.append("f"))
+        node.experimental_compile().teardown(kill_actors=kill)
+    assert ended == ["f"]
+
+
+def test_arguments_of_a_compiled_graph() -> None:
+    with InputNode() as given:
+        compiled = Node(Noted()("f"), (given[1], given.by), {}).experimental_compile()
+    with pytest.raises(ValueError, match=r"execute_async\(\) must be called with 2 positional args, got 1"):
+        compiled.execute(1, by=1)
+    with pytest.raises(ValueError, match="must be called with kwarg `by`"):
+        compiled.execute(0, 1)
+
+
+def test_hints_of_transports_have_no_effect() -> None:
+    with InputNode() as given:
+        node = Node(Noted()("f"), (given.with_tensor_transport(),), {})
+        assert node.with_tensor_transport(transport="nccl") is node
+    assert node.execute(1) == "f(1)"
 
 
 def test_each_named_part_of_the_input_of_a_compiled_graph_is_used() -> None:

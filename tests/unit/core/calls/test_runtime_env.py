@@ -33,9 +33,27 @@ from mpi_runtime.errors import ObjectStoreFullError
     ],
     ids=str,
 )  # fmt: skip
-def test_good(given: dict[str, Any]) -> None:
+def test_good(given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b.py").touch()
     runtime_env.check("runtime_env", given)
     assert {**given, **RuntimeEnv(**given)} == given
+
+
+@pytest.mark.parametrize("given", [{"working_dir": "/missing"}, {"py_modules": [math, Path("/missing")]}], ids=str)
+def test_files_that_are_not_there(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="'/missing', and there is no such file"):
+        RuntimeEnv(**given)
+
+
+def test_an_empty_list_of_what_is_left_out_says_nothing() -> None:
+    assert RuntimeEnv(excludes=[], env_vars={}) == {"env_vars": {}}
+
+
+def test_an_environment_of_another_host_is_read() -> None:
+    text = '{"working_dir": "/missing"}'
+    assert RuntimeEnv.deserialize(text).serialize() == text
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from mpi_runtime.core.executor import scratch
 from mpi_runtime.core.objects import working_dirs
+from mpi_runtime.errors import RuntimeEnvSetupError
 
 
 def fill(directory: Path, *names: str) -> Path:
@@ -92,7 +93,7 @@ def test_what_cannot_be_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     working_dirs.pack_directory(str(tmp_path), [])
     (tmp_path / "large").write_bytes(b"x" * 900)
     (tmp_path / "larger").write_bytes(b"x" * 950)
-    with pytest.raises(ValueError, match=r"The largest files are larger .*, large .*, small .*excludes"):
+    with pytest.raises(RuntimeEnvSetupError, match=r"The largest files are larger .*, large .*, small .*excludes"):
         working_dirs.pack_directory(str(tmp_path), [])
     assert names(working_dirs.pack_directory(str(tmp_path), ["larger"])) == ["large", "small"]
 
@@ -139,7 +140,7 @@ def test_zip_files_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert working_dirs.read_zip(str(path)) == path.read_bytes()
     monkeypatch.setattr(working_dirs, "CONTENT_BYTES_MAX", 1000)
     path.write_bytes(made(a="1" * 2000))
-    with pytest.raises(ValueError, match=r"holds 0\.0 MB"):
+    with pytest.raises(RuntimeEnvSetupError, match=r"holds 0\.0 MB"):
         working_dirs.read_zip(str(path))
     path.write_bytes(b"none")
     with pytest.raises(ValueError, match="cannot be read as a zip file"):
