@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from tests.helpers import wait_until
+from tests.helpers import MARK, wait_until
 from tests.slurm.cluster import Cluster
 
 CALLS = """
@@ -101,7 +101,8 @@ print(type(waits.exception(60)).__name__, waits.state)
 def test_another_program_finds_the_calls_of_one_that_was_killed(slurm: Cluster) -> None:
     place = slurm.directory()
     (place / "app.py").write_text(AGAIN)
-    first = slurm.start("python", "app.py", "submit", cwd=place)
+    # The job lives on, so it must not have the program's mark.
+    first = slurm.start("env", "-u", MARK, "python", "app.py", "submit", cwd=place)
     job = first.wait_for_line("submitted").split()[1]
     first.signal(signal.SIGKILL)
     first.finish().expect(-signal.SIGKILL)
