@@ -4,7 +4,7 @@
 PYTHON ?= python3
 ARGS ?=
 # Most tests wait for processes, so more of them run at a time than there are cores; a few of them (ARGS) one by one.
-JOBS ?= $(if $(ARGS),0,5)
+JOBS ?= $(if $(ARGS),0,4)
 SEEDS ?= 0:50
 RANDOM_SEEDS ?= 50
 
@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make demo    a program of tasks and actors on 8 MPI ranks of this machine"
 	@echo "make quick   what a change needs before it is committed: lint, types, rules, unit, a sample of the rest; QUICK_BASE=main: also tests that have changed"
-	@echo "make test    all tests that need no GPU, JOBS=5 at a time; ARGS='-k name' for some of them"
+	@echo "make test    all tests that need no GPU, JOBS=4 at a time; ARGS='-k name' for some of them"
 	@echo "make by-mpi  actors, failures and launching, with frames of all executors by MPI"
 	@echo "make test-tune  what mpi_runtime.tune does with optional libraries: searchers, plots, data frames, TensorBoard"
 	@echo "make test-data  mpi_runtime.data, with pyarrow in an environment of its own; a part of make test"
