@@ -153,7 +153,7 @@ def create_collective_group(
 
 
 def destroy_collective_group(group_name: str = "default") -> None:
-    """Leave a group. Called by a process outside the group, end the group for all; if there is none, warn."""
+    """Leave a group. Called by a process outside the group, end it for all, or warn that it does not exist."""
     group = _find(group_name)
     if group is not None:
         del _groups[group_name]
