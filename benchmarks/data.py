@@ -206,6 +206,16 @@ def most_shared(ran: Ran) -> int:
     return max(one.shared for one in ran.samples)
 
 
+def note_growth(name: str, system: str, ran: Ran, flying: int) -> None:
+    """Keep the growth of a run, beside the bytes that were in flight."""
+    note(
+        f"{name}: growth over data in flight; growth; in the store; time",
+        system,
+        f"{ran.growth() / flying:.2f}; {ran.growth() / MB:.0f} MB; {most_shared(ran) / MB:.0f} MB; "
+        f"{ran.seconds():.1f} s",
+    )
+
+
 def parquet(chosen: argparse.Namespace) -> None:
     """Memory over the data in flight."""
     import pyarrow
@@ -232,13 +242,8 @@ def parquet(chosen: argparse.Namespace) -> None:
             written = [pq.read_metadata(path).num_rows for path in (folder / "out").glob("*.parquet")]
             assert sum(written) == files * rows, f"{sum(written)} rows of {files * rows} were written"
             flying = most_shared(ran) + TASKS_OF_CPU * chosen.cpus * max(written) * width * 8
-            note(
-                f"parquet, {files * rows * width * 8 / 1e9:.1f} GB, store {chosen.store} MB: "
-                "growth over data in flight; growth; in the store; time",
-                system,
-                f"{ran.growth() / flying:.2f}; {ran.growth() / MB:.0f} MB; {most_shared(ran) / MB:.0f} MB; "
-                f"{ran.seconds():.1f} s",
-            )
+            name = f"parquet, {files * rows * width * 8 / 1e9:.1f} GB"
+            note_growth(f"{name}, store {chosen.store} MB", system, ran, flying)
     finally:
         shutil.rmtree(folder)
 
@@ -262,13 +267,8 @@ def readers(chosen: argparse.Namespace) -> None:
                 written = pq.read_table(folder / "out", columns=["block_bytes"])["block_bytes"]
                 assert len(written) == rows, f"{len(written)} rows of {rows} were written"
                 flying = most_shared(ran) + TASKS_OF_CPU * chosen.cpus * max(written.unique().to_pylist())
-                note(
-                    f"{reader}, {chosen.gigabytes:.1f} GB, store {chosen.store} MB: "
-                    "growth over data in flight; growth; in the store; time",
-                    system,
-                    f"{ran.growth() / flying:.2f}; {ran.growth() / MB:.0f} MB; {most_shared(ran) / MB:.0f} MB; "
-                    f"{ran.seconds():.1f} s",
-                )
+                name = f"{reader}, {chosen.gigabytes:.1f} GB"
+                note_growth(f"{name}, store {chosen.store} MB", system, ran, flying)
         finally:
             shutil.rmtree(folder)
 
