@@ -4,9 +4,14 @@ It makes the calls of its task that have no result yet: a job that starts again 
 """
 
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from types import FrameType
 
 from mpi_runtime.slurm import calls, walltime
 from mpi_runtime.slurm.calls import DelayedSubmission, JobError, Outcome, Submission
@@ -15,32 +20,69 @@ from mpi_runtime.slurm.commands import SlurmError
 Checkpoint = Callable[..., DelayedSubmission | None]
 
 
+_STOP = signal.SIGRTMIN + 3
+"""Stops a call while its checkpoint is saved. SIGUSR1 and SIGUSR2 belong to batch systems and to libraries."""
+_COMPILED_S = 10.0
+"""Seconds that a call may spend in compiled code before its checkpoint is saved beside it."""
+_PAUSE_S = 0.05
+
+
 class _Current:
-    """The call that runs, for the thread that is woken before the job's time ends."""
+    """The call that runs, for the thread that is woken before the job's time ends.
+
+    The checkpoint is saved in the main thread, by a signal handler: so the call stands still, and cannot change what is
+    being saved. It stands still until the job ends.
+    """
 
     def __init__(self, place: Path, submission: Submission) -> None:
         self._place, self._submission = place, submission
         self.number = 0
         self.call: DelayedSubmission | None = None
+        self._saved: Future[bool] = Future()
+        self._stands_still = False
+        signal.signal(_STOP, self._on_stop)
 
     def save(self) -> None:
-        """Let the call write its checkpoint, and queue the job again."""
+        """Stop the call, let it write its checkpoint, and queue the job again. Not in the main thread."""
+        saved = self._saved = Future()
+        self._stands_still = True
+        signal.pthread_kill(threading.main_thread().ident or 0, _STOP)
+        end_s = time.monotonic() + _COMPILED_S
+        while not (saved.running() or saved.done()) and time.monotonic() < end_s:
+            time.sleep(_PAUSE_S)
+        try:
+            if self._write() if saved.cancel() else saved.result():
+                walltime.requeue()
+        except SlurmError as error:
+            print(f"mpi-runtime: {error}", file=sys.stderr)
+        finally:
+            self._stands_still = False
+
+    def _on_stop(self, number: int, frame: FrameType | None) -> None:
+        if not self._saved.set_running_or_notify_cancel():
+            return
+        try:
+            self._saved.set_result(self._write())
+        except BaseException as error:
+            self._saved.set_exception(error)
+        while self._stands_still:  # until `requeue` interrupts it
+            time.sleep(_PAUSE_S)
+
+    def _write(self) -> bool:
+        """Write where the call continues. Return whether the job is to be queued again."""
         call, number = self.call, self.number
         checkpoint: Checkpoint | None = getattr(call.fn, "checkpoint", None) if call is not None else None
         if call is None or checkpoint is None:
-            return
+            return False
         if call.requeues >= self._submission.max_requeues:
             print(f"mpi-runtime: the call has continued {call.requeues} times, its max_requeues", file=sys.stderr)
-            return
+            return False
         following = checkpoint(*call.args, **call.kwargs)
         if following is None:
             following = call
         following.requeues = call.requeues + 1
         calls.write_continued(self._place, number, following)
-        try:
-            walltime.requeue()
-        except SlurmError as error:
-            print(f"mpi-runtime: {error}", file=sys.stderr)
+        return True
 
 
 def main(place: Path, task: int) -> int:

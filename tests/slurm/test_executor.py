@@ -120,13 +120,16 @@ class Count:
 
     def __call__(self, end, place):
         while self.done < end:
-            self.done += 1
             with open(place, "a") as file:
-                print(self.done, file=file)
+                print(self.done + 1, file=file)
+            self.done += 1
             time.sleep(0.5)
         return self.done, slurm.allocation().restarts
 
     def checkpoint(self, end, place):
+        before = self.done
+        time.sleep(2)
+        assert before == self.done, "it stands still"
         return slurm.DelayedSubmission(Count(self.done), end, place)
 
 class Same(Count):
@@ -151,9 +154,8 @@ def test_a_call_continues_from_its_checkpoint_in_the_same_job(slurm: Cluster) ->
     assert "[(30, 1), (30, 1)]" in program.finish(120).expect().stdout
     for name in ("Count", "Same"):
         steps = list(map(int, (place / name).read_text().split()))
-        assert steps == sorted(steps), "it continues at its checkpoint"
         assert sorted(set(steps)) == list(range(1, 31))
-        assert len(steps) < 35, "what it does after its checkpoint, until Slurm ends it, is done again"
+        assert len(steps) <= 31, "only a step in which it was stopped is done again"
 
 
 REFUSED = """
