@@ -225,8 +225,8 @@ matrix: $(VENV)/.installed-dev
 
 install: $(VENV)/.installed-dev $(MPICH_VENV)/.installed
 
-# What the later steps of .ci/run would install one after the other.
-install-more: $(TUNE_VENV)/.installed $(RL_VENV)/.installed $(DATA_VENV)/.installed $(BARE_VENV)/.installed
+# What the later steps of .ci/run would install one after the other; not the bare one, whose tests `make test` would run too.
+install-more: $(TUNE_VENV)/.installed $(RL_VENV)/.installed $(DATA_VENV)/.installed
 
 # A stamp is newer than pyproject.toml when what it names is installed. The installation is editable: sources need no stamp.
 $(VENV)/.installed-run: pyproject.toml | $(VENV)/bin/python

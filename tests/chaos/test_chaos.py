@@ -17,8 +17,8 @@ HOSTS = pytest.mark.hosts
 @pytest.mark.parametrize(
     ("mode", "kills"),
     [
-        ("plain", 75), ("openmpi", 40), ("mpich", 40), ("ulfm", 75),
-        pytest.param("hosts", 60, marks=HOSTS), pytest.param("hosts-mpich", 30, marks=HOSTS),
+        ("plain", 40), ("openmpi", 25), ("mpich", 25), ("ulfm", 40),
+        pytest.param("hosts", 30, marks=HOSTS), pytest.param("hosts-mpich", 20, marks=HOSTS),
     ],
 )  # fmt: skip
 @pytest.mark.dies("executor", "forkserver", "rank with ulfm")

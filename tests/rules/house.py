@@ -6,7 +6,7 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,6 +59,14 @@ def texts() -> Iterator[tuple[Path, str]]:
 def python_files() -> Iterator[tuple[Path, str]]:
     """Each Python file of the project with its content."""
     return ((name, text) for name, text in texts() if name.suffix == ".py")
+
+
+def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Each statement, also within others: many times fewer nodes than `ast.walk` has."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, name, ()))
 
 
 def room_of(path: Path) -> str:

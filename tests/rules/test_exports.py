@@ -10,7 +10,7 @@ import pytest
 
 import mpi_runtime
 from tests.helpers import ROOT
-from tests.rules.house import PACKAGE, Module, is_for_types, modules, python_files
+from tests.rules.house import PACKAGE, Module, is_for_types, modules, python_files, statements
 
 NAMES = sorted(mpi_runtime.__all__)
 
@@ -100,7 +100,7 @@ def test_what_others_import_of_the_package_exists() -> None:
         f"{path}:{node.lineno}: {node.module}.{alias.name}"
         for path, text in python_files()
         if f"from {PACKAGE}" in text
-        for node in ast.walk(ast.parse(text))
+        for node in statements(ast.parse(text).body)
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == PACKAGE
         for alias in node.names
         if alias.name != "*"

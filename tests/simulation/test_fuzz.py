@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.fuzz import fuzz, sent
 
-FRAMES = 50_000
+FRAMES = 30_000
 PARTS = 2
 SEEDS_EACH = 1000
 

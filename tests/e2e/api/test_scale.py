@@ -143,7 +143,7 @@ def test_1_000_results_of_1_mb() -> None:
     assert sum(int(array[0]) for array in get(refs)) == sum(range(1_000))
 
 
-def test_1_000_actors() -> None:
+def test_400_actors() -> None:
     @remote
     class Cell:
         def __init__(self, n: int) -> None:
@@ -158,11 +158,11 @@ def test_1_000_actors() -> None:
         def both(self) -> Any:
             return self.n + (get(self.other.value.remote()) if self.other is not None else 0)
 
-    cells = [Cell.remote(n) for n in range(1_000)]
-    get([cell.meet.remote(cells[n + 1] if n < 999 else None) for n, cell in enumerate(cells)])
-    assert get([cell.both.remote() for cell in cells]) == [2 * n + 1 for n in range(999)] + [999]
+    cells = [Cell.remote(n) for n in range(400)]
+    get([cell.meet.remote(cells[n + 1] if n < 399 else None) for n, cell in enumerate(cells)])
+    assert get([cell.both.remote() for cell in cells]) == [2 * n + 1 for n in range(399)] + [399]
     counts = current.client().questions.ask(Statistics())
-    assert counts.actors == 1_000
+    assert counts.actors == 400
 
 
 def test_actor_calls_of_10_000() -> None:

@@ -313,7 +313,7 @@ def test_a_string_on_ranks(mpi: str) -> None:
 @pytest.mark.timeout(300)
 def test_many_ranks(app: Path) -> None:
     """Far more ranks than cores: slow, because MPI's ranks spin while they wait for each other at the start."""
-    completed = run_program(app, ranks=64, env={"MPI_RUNTIME_START_TIMEOUT_S": "250"}, timeout=280).expect()
+    completed = run_program(app, ranks=40, env={"MPI_RUNTIME_START_TIMEOUT_S": "250"}, timeout=280).expect()
     assert completed.stdout == f"{COUNTED}{[str(app)]}\n", completed.output()
     lines = completed.stderr.splitlines()
     assert all("the job has not begun after" in line for line in lines), "a slow machine: it says what it waits for"

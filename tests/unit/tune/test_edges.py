@@ -226,7 +226,7 @@ def outcome_of(study: Study) -> list[tuple[Any, ...]]:
 
 @each_scheduler
 def test_a_search_that_is_cut_at_any_line_ends_the_same(scheduler: Any, tmp_path: Path) -> None:
-    """One slot, so that no trial overtakes another; any line of the journal may be the last."""
+    """One slot, so that no trial overtakes another; any line of the journal may be the last: every third is tried."""
     steps = steps_of(lambda c, e: c["x"] * (e + 1))
     for epoch in range(1, 10):
         (tmp_path / str(epoch)).mkdir()  # where the checkpoints would be
@@ -235,7 +235,7 @@ def test_a_search_that_is_cut_at_any_line_ends_the_same(scheduler: Any, tmp_path
     whole.run()
     log.close()
     lines = list(journal.read(tmp_path))
-    for cut in range(1, len(lines)):
+    for cut in range(1, len(lines), 3):
         study = made(scheduler, BasicVariantGenerator, 1)
         now = replayed(study, lines[:cut])
         simulation = _Simulation(study, steps)
@@ -263,7 +263,7 @@ def test_a_resumed_search_starts_no_trial_twice(scheduler: Any, restart: bool, t
     log.close()
     lines = list(journal.read(tmp_path))
     again = ResumeConfig(errored=ResumeConfig.ResumeType.RESTART if restart else ResumeConfig.ResumeType.RESUME)
-    for cut in range(1, len(lines)):
+    for cut in range(1, len(lines), 3):
         for slots in (1, 3, 5):
             study = made(scheduler, BasicVariantGenerator, 3)
             now = replayed(study, lines[:cut])

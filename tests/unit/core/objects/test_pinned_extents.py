@@ -197,15 +197,14 @@ def test_each_planted_bug_is_found(
     cupy: Any, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    found = []
     for seed in SEEDS:
         memory.reset()
         memory.install()
         try:
             exercise(cupy, seed)
-        except AssertionError as error:
-            found.append(str(error).partition("\n")[0])
-    assert found
+        except AssertionError:
+            return
+    pytest.fail("no seed shows it")
 
 
 # One thing at a time.
