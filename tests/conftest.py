@@ -200,10 +200,12 @@ def nothing_left(mark: str, known: Collection[str] = ()) -> Iterator[None]:
         yield
     finally:
         forgotten = helpers.kill_unfinished(mark)
-        end = time.monotonic() + GRACE_S
+        asked = time.monotonic()
+        end = asked + GRACE_S
         while (found := [one for one in leaks(before, mark) if one not in known]) and time.monotonic() < end:
             gc.collect()
-            time.sleep(0.02)
+            helpers.pause_after(asked)
+            asked = time.monotonic()
         _said.update(found)
         if found:
             helpers.kill_marked(mark)

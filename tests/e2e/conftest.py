@@ -19,6 +19,7 @@ import mpi_runtime
 from mpi_runtime.core.client import current
 from mpi_runtime.scheduler.protocol.questions import Statistics
 from tests.e2e import shared
+from tests.helpers import pause_after
 from tests.hosts.lab import Lab, lab, missing
 
 SETTLE_S = 30.0
@@ -44,12 +45,14 @@ def left() -> dict[str, Any]:
 
 def wait_until_at_rest() -> None:
     """Fail if anything is left in the job."""
-    end = time.monotonic() + SETTLE_S
+    asked = time.monotonic()
+    end = asked + SETTLE_S
     while found := left():
         gc.collect()
         if time.monotonic() > end:
             pytest.fail(f"left in the job: {found}")
-        time.sleep(0.01)
+        pause_after(asked)
+        asked = time.monotonic()
 
 
 @pytest.fixture(scope="module")
