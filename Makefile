@@ -29,7 +29,7 @@ INSTALL := $(PIP) --config-settings editable_mode=compat --editable
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake test-oar allocate-trial bare device as-ray ray-docs check collect lint format-check types faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
+.PHONY: help demo images quick test by-mpi test-tune test-data test-torch test-rl test-snakemake test-oar allocate-trial bare device as-ray ray-docs check collect lint format-check types mypy pyright faces simulation wheel-content docs wheel bench mutants matrix install install-more clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -152,8 +152,12 @@ lint: $(VENV)/.installed-dev
 format-check: $(VENV)/.installed-dev
 	$(RUN) -m ruff format --check .
 
-types: $(VENV)/.installed-dev
+types: mypy pyright
+
+mypy: $(VENV)/.installed-dev
 	$(RUN) -m mypy
+
+pyright: $(VENV)/.installed-dev
 	$(RUN) -m pyright --pythonpath $(RUN) mpi_runtime/cli mpi_runtime/slurm
 
 # The imports of faces from which type checkers learn the names that a running program loads on first use.
