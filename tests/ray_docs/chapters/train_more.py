@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.train.backend import Backend, BackendConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-from tests.ray_docs.helpers import eventually, raised, tally
+from tests.ray_docs.helpers import eventually, raised
 
 
 @contextlib.contextmanager
@@ -351,20 +350,3 @@ def loop_needs_too_much():
 
     with _fitted(loop, run={"failure_config": FailureConfig(max_failures=1)}) as result:
         print(result.metrics, len(result.best_checkpoints))
-
-
-def function_that_exits():
-    """It has failed, as by an error: it runs again as often as failures are allowed."""
-    for failures in (0, 1):
-        with tally() as runs, tempfile.TemporaryDirectory() as folder:
-            add = runs.add
-
-            def loop(add=add):
-                add()
-                sys.exit(3)
-
-            run = {"failure_config": FailureConfig(max_failures=failures)}
-            try:
-                _trainer(loop, folder, workers=1, run=run).fit()
-            except ray.train.WorkerGroupError as error:
-                print(list(error.worker_failures), runs.count)
