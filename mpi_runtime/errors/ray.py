@@ -1,4 +1,7 @@
-"""Errors of Ray that nothing raises here, though a class of their kind may be. Programs name them in `except`."""
+"""Errors of Ray that almost nothing raises here, though a class of their kind may be.
+
+Programs name them in `except`.
+"""
 
 from mpi_runtime.errors import GetTimeoutError, InternalError, MpiRuntimeError, ObjectLostError
 
@@ -81,8 +84,8 @@ class RpcError(MpiRuntimeError):
     """A message did not arrive. Here this is `HeadDiedError`."""
 
 
-class RayChannelError(InternalError):
-    """An error of compiled graphs, which do not exist here."""
+class RayChannelError(InternalError, RuntimeError):
+    """A compiled graph is executed after its `teardown()`."""
 
 
 RayChannelTimeoutError = GetTimeoutError
@@ -90,7 +93,7 @@ RayChannelTimeoutError = GetTimeoutError
 
 
 class RayCgraphCapacityExceeded(InternalError):
-    """The same."""
+    """A compiled graph has too many executions that wait. Here their number has no limit."""
 
 
 class RayDirectTransportError(InternalError):

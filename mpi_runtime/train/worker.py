@@ -163,7 +163,7 @@ class Loop:
             seed(random.getrandbits(32) ^ run.ranks.rank)  # not the same random numbers on each worker
             try:
                 value = self.function(own) if takes_config(self.function) else self.function()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 with contextlib.suppress(Exception):  # a class without attributes
                     setattr(error, RANK, run.ranks.rank)
                 raise

@@ -207,9 +207,14 @@ class ActorMethod:
             )
 
     def bind(self, *args: object, **kwargs: object) -> Any:
-        """Make a node of a graph of calls; with `num_returns=2` a node for each value. `execute()` submits the call."""
+        """Make a node of a graph of calls; with `num_returns=2` a node for each value. `execute()` submits the call.
+
+        Raises:
+            TypeError: an argument is missing or unknown.
+        """
         from mpi_runtime.core.calls.graphs import bound
 
+        self._parameters.check(args, kwargs, self._spec.name, "bind")
         return bound(self.remote, args, kwargs, self._method.spec.num_returns, self._end)
 
     def _end(self) -> None:

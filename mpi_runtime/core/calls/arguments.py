@@ -75,15 +75,15 @@ class Parameters(NamedTuple):
         bare = [one.replace(annotation=plain) for one in self.signature.parameters.values()]
         return f"{name}{self.signature.replace(parameters=bare, return_annotation=plain)}"
 
-    def check(self, args: tuple[object, ...], kwargs: dict[str, object], name: str) -> None:
-        """Raise TypeError if `name` cannot be called with these arguments."""
+    def check(self, args: tuple[object, ...], kwargs: dict[str, object], name: str, how: str = "remote") -> None:
+        """Raise TypeError if `name` cannot be called with these arguments, which were given to its `.remote`."""
         if not kwargs and self.least <= len(args) <= self.most:
             return
         if self.signature is not None:
             try:
                 self.signature.bind(*args, **kwargs)
             except TypeError as error:
-                raise TypeError(f"{name}.remote(): {error}") from None
+                raise TypeError(f"{name}.{how}(): {error}") from None
 
 
 @functools.lru_cache(maxsize=1024)

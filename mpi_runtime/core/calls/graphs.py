@@ -394,7 +394,7 @@ class CompiledGraph:
         parts = {node._key: node._root for node in given if node._read is not None}
         if parts and any(node._read is None for node in given):
             raise ValueError(
-                "All tasks must either use InputNode() directly, or they must index to specific args or kwargs: this "
+                "All tasks must either use InputNode() directly, or they must index to specific args or kwargs. This "
                 f"graph takes the whole input, and its parts {_listed([*parts])}."
             )
         self._has_parts = bool(parts)
@@ -419,9 +419,12 @@ class CompiledGraph:
 
         Raises:
             ValueError: the arguments are not those that the graph has a use for.
+            RayChannelError: `teardown` has ended the graph.
         """
         if self._is_ended:
-            raise RuntimeError("teardown() has ended this graph: compile another one")
+            from mpi_runtime.errors.ray import RayChannelError
+
+            raise RayChannelError("Channel closed: teardown() has ended this graph. Compile another one.")
         how = "dag.execute() or dag.execute_async() must be called with"
         if len(args) != self._positional:
             raise ValueError(f"{how} {self._positional} positional args, got {len(args)}")

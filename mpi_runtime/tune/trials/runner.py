@@ -79,6 +79,11 @@ def run_trial(prepared: Prepared, settings: RunSettings, start: TrialStart) -> N
                 _run_function(prepared.target, run, parameters)
     except StopTrial:
         pass
+    except SystemExit as error:
+        # Its process would die, and a trial whose process has died runs again: nobody asked for that.
+        failed = RuntimeError(f"the trial called sys.exit({error.code!r}): return from it, or raise an error")
+        vars(failed).update(vars(error))  # the rank of a worker
+        raise failed from error
     finally:
         reporting.enter_trial(None)
         with contextlib.suppress(OSError):

@@ -173,6 +173,19 @@ def errors_of_one_output():
     compiled.teardown()
 
 
+def a_value_beside_an_error():
+    """Of two outputs one has failed.
+
+    Differs: the other one has its value.
+    """
+    one, two = Stage.remote(), Stage.remote()
+    with InputNode() as given:
+        compiled = MultiOutputNode([one.echo.bind(given), two.fails_if_even.bind(given)]).experimental_compile()
+    refs = compiled.execute(2)
+    print([raised(lambda ref=ref: ray.get(ref), "ValueError") for ref in refs])
+    compiled.teardown()
+
+
 def texts_of_errors():
     """Have the line that raised."""
     stage = Stage.remote()
@@ -226,6 +239,20 @@ def actors_after_the_end_of_the_graph():
             graph = MultiOutputNode([actor.inc.bind(given) for actor in actors])
         print(_runs(graph, 1, 1))
         print(ray.get([actor.inc.remote(0) for actor in actors]))
+
+
+def misuse():
+    """A method is bound with arguments that it takes; a graph that has ended is not executed."""
+    stage = Stage.remote()
+    with InputNode() as given:
+        for args, kwargs in (((given, 1), {}), ((given,), {"by": given}), ((), {}), ((given,), {})):
+            print(raised(lambda args=args, kwargs=kwargs: stage.echo.bind(*args, **kwargs), "TypeError"))
+        print(raised(lambda: stage.echo.options(name="one").bind(given, given), "TypeError"))
+    with InputNode() as given:
+        compiled = stage.inc.bind(given).experimental_compile()
+    compiled.teardown()
+    compiled.teardown()
+    print(raised(lambda: compiled.execute(1), "RayChannelError", "RaySystemError"))
 
 
 def actors_that_die_with_their_graph():

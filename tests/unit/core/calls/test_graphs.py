@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.core.calls.graphs import ClassNode, InputNode, MultiOutputNode, Node, bound
+from mpi_runtime.errors.ray import RayChannelError
 
 
 class Noted:
@@ -162,7 +163,7 @@ def test_a_compiled_graph_submits_its_calls_in_the_order_of_bind() -> None:
     assert asyncio.run(compiled.execute_async(2)) == ["g(2)", "f(2)"]
     assert noted.calls == ["f", "g", "f", "g"]
     compiled.teardown()
-    with pytest.raises(RuntimeError, match="teardown"):
+    with pytest.raises(RayChannelError, match="teardown"):
         compiled.execute(1)
 
 
