@@ -3,7 +3,7 @@
 A library imports nothing else of the core, so the core can change behind these names. By subject:
 
 - the running job: `job`, `job_or_none`, `ask`, `this_call`, `spec_of`, `status_line`, `send_metrics`,
-  `before_results`, `Client`, `job_id`, `described_environment`
+  `before_results`, `Client`, `job_id`
 - results when they arrive: `when_done`, `Outcome`, `future_of`, `BlockingFuture`, `blocked`
 - GPUs: `SHOWN_BY`, `kind_in_torch`
 - amounts and labels that users state: `check_resources`, `size_in_bytes`, `check_selector`, `meets`
@@ -46,7 +46,7 @@ _HOMES = {
     ".core.client.futures": "Outcome",
     ".core.client.object_ref": "future_of when_done",
     ".core.client.typed_ids": "job_id",
-    ".core.executor.scratch": "described_environment",
+    ".core.executor.scratch": "",
     ".core.gangs.environment": "EACH_TEXT OF_PLACES TEXTS_OF_WHEEL",
     ".core.gangs.greeting": "abort_s",
     ".core.gangs.library": "PMI1 PMIX",
@@ -74,8 +74,7 @@ __all__ = [
     "AgentLostError", "BlockingFuture", "Client", "Memory", "Outcome", "Pool", "Request", "Status", "abort_s",
     "address_towards", "adopt_orphans", "ask", "before_results", "blocked", "check_ranks", "check_resources",
     "check_selector", "child_environment", "children", "claimed_processors", "clear_sessions", "custom_of",
-    "descendants", "described_environment", "detect", "die_with_parent", "digest_of", "dumps",
-    "environment_of_launcher", "first_version",
+    "descendants", "detect", "die_with_parent", "digest_of", "dumps", "environment_of_launcher", "first_version",
     "fits", "future_of", "installed_launcher", "job", "job_id", "job_or_none", "kill_group", "kind_in_torch",
     "launch_command", "meets", "member", "mpi_files", "pool_for", "scratch", "send_metrics", "settings_for_mpi",
     "size_in_bytes", "spec_of", "status_line", "task_spec", "this_call", "when_done",
@@ -142,7 +141,6 @@ if TYPE_CHECKING:
     from mpi_runtime.core.client.object_ref import future_of, when_done
     from mpi_runtime.core.client.typed_ids import job_id
     from mpi_runtime.core.executor import scratch
-    from mpi_runtime.core.executor.scratch import described_environment
     from mpi_runtime.core.gangs import member
     from mpi_runtime.core.gangs.command_channel import NAME, VARIABLE, AgentLostError, Status
     from mpi_runtime.core.gangs.environment import EACH_TEXT, OF_PLACES, TEXTS_OF_WHEEL

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from mpi_runtime import ObjectRef, get_runtime_context
-from mpi_runtime.extend import ask, described_environment, job
+from mpi_runtime.extend import ask, job, scratch
 from mpi_runtime.scheduler.protocol.entries import ObjectEntry, WorkerEntry
 from mpi_runtime.scheduler.protocol.limits import ENDED_MAX
 from mpi_runtime.scheduler.protocol.questions import Environments
@@ -277,7 +277,7 @@ def list_runtime_envs(filters: Sequence[Filter], limit: int) -> Table[Entry]:
             error=None,
         )
         for one in ask(Environments())
-        if (environment := described_environment(one.environment))
+        if (environment := scratch.described_environment(one.environment))
     ]
     keys = ("runtime_env", "success", "creation_time_ms", "node_id", "ref_cnt", "error")
     return Table(filtered(found, keys, filters, limit))
