@@ -11,8 +11,7 @@ installs them. If the driver has imported that module, executors import it befor
 - `ray_names.py`: tables of Ray's modules and names, and the modules here that stand behind them
 - `top.py`: names of the module `ray` that have no meaning here, such as its version, languages and modes, and functions
   with other arguments or results: `get`, `wait`, `cancel`, `nodes`, `shutdown`
-- `state.py`: `ray.util.state` with the arguments of Ray's functions
-- `old_state.py`: `ray.experimental.state`, whose import warns
+- `listed/`: `ray.util.state` with the arguments of Ray's functions
 - `train_settings.py`: the settings of `ray.train`, without those of `ray.tune`
 - `train_constants.py`: `ray.train.constants`
 - `object_scanner.py`: `ray.dag.py_obj_scanner`: finds and replaces objects inside a value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -47,6 +48,8 @@ class Finder(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Give the module the names of our modules behind it. They are looked up on first use."""
         name = module.__name__
+        if name.startswith("ray.experimental.state."):  # the earlier place warns, as in Ray
+            warnings.warn(f"{name} has moved: import ray.util.state", DeprecationWarning, stacklevel=2)
         module.__file__ = ray_names.__file__  # shown by Python's error for a name that is not here
         module.__doc__ = f"The content of {name} in Ray, by mpi_runtime."
         sources = [import_module(source) for source in MODULES[name]]

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import mpi_runtime
+from mpi_runtime.show import log
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _FORMATS = ("TEXT", "JSON")
 _OF_SERVE = "ray_serve_extra_fields"
 """An attribute of records that Ray writes as its items."""
+_TIMESTAMP = "_ray_timestamp_ns"
+"""The attribute of records that lines show as `timestamp_ns`."""
 
 
 class LoggingConfig:
@@ -78,8 +81,10 @@ class CoreContextFilter(logging.Filter):
     """Adds the ids of what runs to a record."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add them. The record is never left out."""
-        vars(record).update(_ids())
+        """Add them, and the time in nanoseconds. The record is never left out."""
+        # Lines of the runtime name their host and rank. While the job starts and ends it could not be asked for ids.
+        vars(record).update({} if record.name == log.NAME else _ids())
+        vars(record)[_TIMESTAMP] = int(record.created * 1e9)
         return True
 
 
@@ -92,6 +97,11 @@ class _Formatter(logging.Formatter):
         """Have each line show these attributes too, which each record has."""
         self._attributes = tuple(additional_log_standard_attrs)
 
+    @property
+    def additional_log_standard_attrs(self) -> list[str]:
+        """These attributes."""
+        return list(self._attributes)
+
     def _facts(self, record: logging.LogRecord) -> dict[str, object]:
         names = [*self._attributes, *(name for name in vars(record) if name not in _STANDARD)]
         facts = {name: getattr(record, name, None) for name in names}
@@ -100,7 +110,8 @@ class _Formatter(logging.Formatter):
             if not isinstance(inside, dict):
                 raise ValueError(f"{_OF_SERVE} of a log record must be a dictionary, not {inside!r}")
             facts |= inside
-        return {**facts, "timestamp_ns": int(record.created * 1e9)}
+        time_ns = facts.pop(_TIMESTAMP, None) or int(record.created * 1e9)
+        return {**facts, "timestamp_ns": time_ns}
 
 
 class JSONFormatter(_Formatter):

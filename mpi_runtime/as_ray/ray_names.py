@@ -60,9 +60,18 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.data.preprocessors.utils": ("mpi_runtime.data.preprocessors.texts",),
     "ray.exceptions": ("mpi_runtime.exceptions",),
     "ray.experimental": ("mpi_runtime.util.locations",),
+    **{
+        f"ray.{module}.{name}": sources
+        for module in ("experimental.state", "util.state")
+        for name, sources in (
+            ("api", ("mpi_runtime.as_ray.listed.lists", "mpi_runtime.as_ray.listed.client")),
+            ("common", ("mpi_runtime.as_ray.listed.columns",)),
+            ("exception", ("mpi_runtime.as_ray.listed.lists",)),
+        )
+    },
     **dict.fromkeys(
-        ("ray.experimental.state", "ray.experimental.state.api"),
-        ("mpi_runtime.as_ray.old_state", "mpi_runtime.as_ray.state"),
+        ("ray.experimental.state", "ray.util.state"),
+        ("mpi_runtime.as_ray.listed.lists", "mpi_runtime.as_ray.listed.client"),
     ),
     "ray.experimental.tqdm_ray": ("mpi_runtime.util.tqdm",),
     "ray.internal": ("mpi_runtime.as_ray.renamed",),
@@ -171,9 +180,6 @@ MODULES: dict[str, tuple[str, ...]] = {
     "ray.util.debug": ("mpi_runtime.as_ray.debug",),
     "ray.util.iter": ("mpi_runtime.as_ray.parallel_iterators",),
     "ray.util.multiprocessing.pool": ("mpi_runtime.util.multiprocessing",),
-    **dict.fromkeys(
-        ("ray.util.state", "ray.util.state.api", "ray.util.state.exception"), ("mpi_runtime.as_ray.state",)
-    ),
 }
 _OF_AIR = (
     *("Checkpoint", "CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig"),
@@ -290,8 +296,6 @@ ABSENT: dict[str, str] = {
     "ray.java_function": _LANGUAGE,
     **dict.fromkeys(("ray.util.state.get_log", "ray.util.state.list_logs"), "`mpi-runtime logs` shows the output"),
     "ray.util.state.list_cluster_events": "`mpi-runtime logs` shows what happened",
-    "ray.util.state.list_runtime_envs": "get_runtime_context().runtime_env is that of a call",
-    "ray.util.state.get_job": "a job is one program: `mpi-runtime top` lists those of a host",
 }
 LIBRARIES = {
     **dict.fromkeys(("ray._common", "ray._private"), _PRIVATE),

@@ -48,6 +48,10 @@ class FailureConfig(train.FailureConfig):
 
     controller_failure_limit: int = -1
     """Accepted, without effect: what Ray calls the controller is the program itself."""
+    max_preemption_failures: int = -1
+    """Accepted, without effect, as are the next two: no node says that it will go. Lost ones count in `max_crashes`."""
+    relax_collectives_on_preemption: bool = False
+    preemption_grace_s: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,8 +32,8 @@ def get_object_locations(
         timeout_ms: accepted as in Ray, without effect: the scheduler answers at once.
 
     Returns:
-        A dictionary for each reference: "node_ids" (the nodes with a copy in shared memory; empty for a small value),
-        "object_size" in bytes (None before the call has ended), "did_spill" (whether a copy is on a disk).
+        A dictionary for each reference: "node_ids" (the nodes with a copy, in shared memory or on disk; empty for a
+        small value), "object_size" in bytes (None before the call has ended), "did_spill" (whether one is on disk).
 
     Raises:
         TypeError: `obj_refs` is not a list of references.

@@ -25,7 +25,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, TypeVar
 
 from mpi_runtime.errors.frames import in_utf8
 from mpi_runtime.extend import before_results, job_or_none, send_metrics
@@ -122,6 +122,9 @@ class HistogramInfo(Info):
     boundaries: list[float]
 
 
+M = TypeVar("M", bound="Metric")
+
+
 class Metric:
     """What the three kinds share: names, tags, values by tags."""
 
@@ -187,8 +190,8 @@ class Metric:
             "default_tags": dict(self._defaults),
         }
 
-    def set_default_tags(self, default_tags: Mapping[str, str]) -> None:
-        """Set the tags of records that do not state them.
+    def set_default_tags(self: M, default_tags: Mapping[str, str]) -> M:
+        """Set the tags of records that do not state them, and return the metric itself.
 
         Raises:
             ValueError: a tag is not in `tag_keys`, or too long.
@@ -198,6 +201,7 @@ class Metric:
             raise ValueError(f"{self._name} has no tag {unknown[0]!r}; tag_keys are {self._keys}")
         self._check(default_tags)
         self._defaults = dict(default_tags)
+        return self
 
     def _check(self, tags: Mapping[str, str]) -> None:
         for key, value in tags.items():

@@ -97,8 +97,9 @@ def list_actors(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Ent
 def list_objects(filters: Sequence[Filter] = (), limit: int = LIMIT) -> Table[Entry]:
     """List values in the object store. For the arguments see `list_tasks`.
 
-    Keys: `object_id`, `state`, `object_size` in bytes, `node_ids`, `is_spilled`, `reference_count`, and
-    `held_by`, the processes with references to it: `worker_type`, `pid` (0: the program of rank 0), `node_id`.
+    Keys: `object_id`, `state`, `object_size` in bytes, `node_ids` (with a copy in shared memory or on disk),
+    `is_spilled`, `reference_count`, and `held_by`, the processes with references to it: `worker_type`, `pid` (0: the
+    program of rank 0), `node_id`.
     """
     return _list(Objects(), ObjectEntry, filters, limit)
 

@@ -28,6 +28,7 @@ ANSWERS: dict[type[q.Question[object]], Callable[[State, Any, int], Any]] = {
     q.Drivers: lambda state, _, now: q.AllDrivers(state.totals.drivers, listing.drivers(state)),
     q.Objects: lambda state, asked, now: listing.objects(state, asked.id),
     q.Workers: lambda state, asked, now: listing.workers(state, asked.id, asked.ended),
+    q.Environments: lambda state, _, now: listing.environments(state),
     q.Groups: lambda state, asked, now: cluster.groups(state, asked.id, asked.removed),
     q.Store: lambda state, _, now: store_summary.store(state),
     q.NamedActor: lambda state, asked, now: cluster.named_actor(state, asked.namespace, asked.name),

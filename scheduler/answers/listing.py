@@ -15,6 +15,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     TASK_TYPES,
     ActorEntry,
     DriverEntry,
+    EnvironmentEntry,
     Holder,
     ObjectEntry,
     TaskEntry,
@@ -25,7 +26,7 @@ from mpi_runtime.scheduler.protocol.questions import LateCalls, LateFunction, Ru
 from mpi_runtime.scheduler.records import lifecycle
 from mpi_runtime.scheduler.records.lifecycle import BLOCKED, LOST, READY, SENT, STAGING, WAITING
 from mpi_runtime.scheduler.records.records import Executor, Task
-from mpi_runtime.scheduler.records.state import Client, State
+from mpi_runtime.scheduler.records.state import Client, Object, State
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -96,13 +97,24 @@ def _state(task: Task) -> str:
     if task.state == BLOCKED:
         return "RUNNING_IN_RAY_GET"
     if task.state == SENT:
-        executor = task.executor
-        assert executor is not None
-        beside = executor.actor is not None and executor.actor.spec.concurrency
-        return "RUNNING" if beside or executor.running() is task else "SUBMITTED_TO_WORKER"
+        assert task.executor is not None
+        return "RUNNING" if _runs(task, task.executor) else "SUBMITTED_TO_WORKER"
     if task.function.is_method and task.state == READY:
         return "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
     return WAITS[task.state]
+
+
+def _runs(task: Task, executor: Executor) -> bool:
+    """Whether a sent call has begun: executors begin calls in the order of sending, in actors those of each group."""
+    limits = executor.actor.spec.concurrency if executor.actor is not None else {}
+    if not limits:
+        return executor.running() is task
+    group = task.function.spec.group
+    limit = limits.get(group, 1)
+    if len(executor.assigned) <= limit:
+        return True
+    same = (one for one in executor.assigned.values() if one.state != STAGING and one.function.spec.group == group)
+    return any(one is task for one in islice(same, limit))
 
 
 def actors(state: State, id: bytes, ended: int = 0) -> list[ActorEntry]:
@@ -125,7 +137,7 @@ def objects(state: State, id: bytes) -> list[ObjectEntry]:
             object_id=found.id.hex(),
             state=lifecycle.OBJECT_STATE_NAMES[found.state],
             object_size=next((place.size for place in found.places()), len(found.data)),
-            node_ids=[state.nodes[number].id for number in found.copies or ()],
+            node_ids=_node_ids(state, found),
             is_spilled=found.disk is not None,
             reference_count=found.references,
             held_by=holders.get(found.id, []),
@@ -133,6 +145,14 @@ def objects(state: State, id: bytes) -> list[ObjectEntry]:
         for found in chosen(state.objects, id)
         if found.actor is None
     ]
+
+
+def _node_ids(state: State, found: Object) -> list[str]:
+    """The nodes that have an object in an arena, and the node that has it on its disk."""
+    ids = [state.nodes[number].id for number in found.copies or ()]
+    if found.disk is not None and (own := state.ranks[found.disk.rank].node.id) not in ids:
+        ids.append(own)
+    return ids
 
 
 def _holder(client: Client) -> Holder:
@@ -147,6 +167,12 @@ def workers(state: State, id: bytes, ended: int = 0) -> list[WorkerEntry]:
     wanted = id.hex()
     others = (one for one in reversed(state.logs.ended_workers) if not id or one.worker_id == wanted)
     return found + list(islice(others, max(ended, 0)))
+
+
+def environments(state: State) -> list[EnvironmentEntry]:
+    """The environments of the executors of each node."""
+    counts = Counter((one.key.environment, one.rank.node.id) for one in state.executors.values())
+    return [EnvironmentEntry(dict(pairs), node, count) for (pairs, node), count in counts.items()]
 
 
 def busy_executors(state: State) -> list[Executor]:

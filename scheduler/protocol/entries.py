@@ -197,6 +197,14 @@ class ObjectEntry(Struct):
     held_by: list[Holder]
 
 
+class EnvironmentEntry(Struct):
+    """An environment of calls on a node, and the number of executors that have it."""
+
+    environment: dict[str, str]
+    node_id: str
+    executors: int
+
+
 class WorkerEntry(Struct):
     """An executor, or one that has ended."""
 

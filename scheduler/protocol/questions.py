@@ -33,6 +33,7 @@ from mpi_runtime.scheduler.protocol.entries import (
     Amounts,
     Counts,
     DriverEntry,
+    EnvironmentEntry,
     GroupEntry,
     NodeEntry,
     NodeStoreEntry,
@@ -133,6 +134,10 @@ class Workers(Question[list[WorkerEntry]]):
     id: bytes = b""
     ended: int = 0
     """The most of those that have ended."""
+
+
+class Environments(Question[list[EnvironmentEntry]]):
+    """The environments that executors have."""
 
 
 class Groups(Question[list[GroupEntry]]):
@@ -267,7 +272,7 @@ class History(Question[Past]):
 
 ClientQuestion = (
     ClusterResources | AvailableResources | Nodes | NodeOfRank
-    | Tasks | Actors | Objects | Workers | Groups | Store | Statistics
+    | Tasks | Actors | Objects | Workers | Environments | Groups | Store | Statistics
     | NamedActor | NamedActors | Group | NamedGroup
     | Progress | RunningCalls | Late | Explain | Report | History | Drivers
 )  # fmt: skip

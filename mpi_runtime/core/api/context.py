@@ -12,7 +12,7 @@ from mpi_runtime.core.calls.actor_handle import ActorHandle
 from mpi_runtime.core.client import current
 from mpi_runtime.core.client.typed_ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, job_id
 from mpi_runtime.core.driver import running
-from mpi_runtime.core.executor.scratch import PY_MODULES, WORKING_DIR, archives_in
+from mpi_runtime.core.executor.scratch import described_environment
 from mpi_runtime.gpu.device import Device
 from mpi_runtime.scheduler.protocol.questions import A, Actors, Nodes, Question, Workers
 from mpi_runtime.show.tables import html_table
@@ -138,13 +138,7 @@ class RuntimeContext:
     @property
     def runtime_env(self) -> dict[str, Any]:
         """The `runtime_env` of this code: "env_vars", "working_dir", "py_modules". Packed files appear as hashes."""
-        environment = running.client().inherited.environment
-        variables = {name: text for name, text in environment.items() if "=" not in name}
-        found: dict[str, Any] = {"env_vars": variables} if variables else {}
-        modules = [hash for hash, _ in archives_in(environment, PY_MODULES)]
-        for hash, _ in archives_in(environment, WORKING_DIR):
-            found["working_dir"] = hash
-        return {**found, "py_modules": modules} if modules else found
+        return described_environment(running.client().inherited.environment)
 
     def get_runtime_env_string(self) -> str:
         """The `runtime_env` of this code, as JSON."""

@@ -181,6 +181,8 @@ def _start(
     arguments: Mapping[str, object],
     batch: Mapping[str, object],
 ) -> None:
+    if logging_config is not None:
+        logging_config.apply()  # first: lines about the start have its form too
     with listings.for_all:
         inherited = session.start(config, address, arguments, batch).client.inherited
     try:
@@ -190,7 +192,6 @@ def _start(
 
             hook = setup_hooks.packed(logging_config.apply)
             inherited.environment = {**inherited.environment, setup_hooks.LOGGING: hook}
-            logging_config.apply()
     except BaseException:
         session.stop()
         raise

@@ -22,6 +22,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from mpi_runtime import config as configuration
 
@@ -51,6 +52,16 @@ def archives_in(environment: Mapping[str, str], key: str) -> list[tuple[str, byt
 def held(environment: Mapping[str, str]) -> list[bytes]:
     """Return the ids of the objects that calls with this environment need."""
     return [id for key in (WORKING_DIR, PY_MODULES) for _, id in archives_in(environment, key)]
+
+
+def described_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The `runtime_env` that an environment of calls came from. Packed files appear as hashes."""
+    variables = {name: text for name, text in environment.items() if "=" not in name}
+    found: dict[str, Any] = {"env_vars": variables} if variables else {}
+    for hash, _ in archives_in(environment, WORKING_DIR):
+        found["working_dir"] = hash
+    modules = [hash for hash, _ in archives_in(environment, PY_MODULES)]
+    return {**found, "py_modules": modules} if modules else found
 
 
 def needs_files(environment: Mapping[str, str]) -> bool:

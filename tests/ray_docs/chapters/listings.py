@@ -1,11 +1,13 @@
 """Lists of what a job has, and single entries of them: all programs look at one job."""
 
 import functools
+import importlib
 import json
 import os
 import sys
 import tempfile
 import time
+import warnings
 
 import ray
 
@@ -304,3 +306,67 @@ def entries_that_are_not_there():
     """None, and nothing."""
     state = _state()
     print(state.get_actor("0" * 32), state.get_objects("0" * 56), state.list_actors(filters=[("name", "=", "nobody")]))
+
+
+def threads_of_actors():
+    """Two of ten calls run in an actor with two threads."""
+    state = _state()
+    actor = Actor.options(max_concurrency=2).remote()
+    calls = [actor.sleep.remote() for _ in range(10)]
+
+    def running():
+        found = state.list_tasks(filters=[("actor_id", "=", actor._actor_id.hex()), ("type", "=", "ACTOR_TASK")])
+        return len(found), sum(one.state == "RUNNING" for one in found)
+
+    print(eventually(lambda: running() == (10, 2)), running())
+    ray.kill(actor)
+    del calls
+
+
+def kinds_of_things():
+    """A client lists them by kind; their columns are known, with and without details; environments are listed too."""
+    from ray.util.state import StateApiClient, common
+
+    state, client = _state(), StateApiClient()
+    actor = Actor.options(runtime_env={"env_vars": {"OF_KINDS": "1"}}).remote()
+    ray.get(actor.pid.remote())
+    mine = common.ListApiOptions(filters=[("actor_id", "=", actor._actor_id.hex())], detail=True)
+    kinds, (found,) = common.StateResource, client.list(common.StateResource.ACTORS, mine, True)
+    print(found.state, client.get(kinds.ACTORS, found.actor_id, common.GetApiOptions())["actor_id"] == found.actor_id)
+    print(common.ActorState.columns() <= set(found.asdict()), common.DEFAULT_LIMIT)
+    print(sorted(common.ActorState.base_columns()), "repr_name" in common.ActorState.detail_columns())
+    print({"name", "state"} <= common.TaskState.filterable_columns(), kinds("tasks"))
+    print(raised(lambda: common.ListApiOptions(filters=[("state", ">", 1)]), "ValueError"))
+    counted = client.summary(
+        common.SummaryResource.ACTORS, options=common.SummaryApiOptions(), raise_on_missing_output=False
+    )
+    print(counted["cluster"]["total_actors"] > 0, raised(lambda: state.get_actor("1234")))
+
+    def environments():
+        listed = state.list_runtime_envs(detail=True)
+        return [one for one in listed if one.runtime_env.get("env_vars") == {"OF_KINDS": "1"}]
+
+    print(eventually(environments), [(one.success, one.error) for one in environments()])
+
+
+def facts_of_values():
+    """How many entries there are, in how many processes, and by kind of reference."""
+    state, ref = _state(), ray.put(bytes(2_000_000))
+    print(eventually(lambda: "disabled" in state.summarize_objects()["cluster"]["summary"]))
+    found = state.summarize_objects()["cluster"]
+    (facts,) = found["summary"].values()
+    print(
+        sorted(facts), facts["total_objects"] == found["total_objects"], facts["ref_type_counts"]["LOCAL_REFERENCE"] > 0
+    )
+    print(facts["total_num_nodes"], found["callsite_enabled"], found["summary_by"])
+    del ref
+
+
+def places_before_these():
+    """Each part of `ray.experimental.state` warns at its import."""
+    for name in ("common", "exception"):
+        sys.modules.pop(f"ray.experimental.state.{name}", None)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            module = importlib.import_module(f"ray.experimental.state.{name}")
+        print(any(issubclass(one.category, DeprecationWarning) for one in caught), hasattr(module, "DEFAULT_LIMIT"))

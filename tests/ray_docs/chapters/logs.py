@@ -1,5 +1,6 @@
 """What programs log and print, metrics, locations of values, and environments of calls."""
 
+import json
 import logging
 import os
 import re
@@ -75,6 +76,34 @@ def log_lines_without_a_setting():
     """Those of tasks are not shown below warnings."""
     text = _printed(_TASK.format(settings='logging_level="ERROR"'))
     print("This is a task" in text, "timestamp_ns" in text)
+
+
+def log_lines_as_json():
+    """An object in each line, without the name of the process before it."""
+    lines = _printed(_ACTOR.format(settings='logging_config=ray.LoggingConfig(encoding="JSON")')).splitlines()
+    found = [json.loads(line) for line in lines if "This is" in line]
+    keys = ("levelname", "message", "lineno", "process", "timestamp_ns", "job_id", "node_id", "actor_id", "task_id")
+    print(len(found), found[0]["levelname"], found[0]["message"], [key for key in keys if key not in found[0]])
+    print(any('"timestamp_ns"' in line and "This is" not in line for line in lines))  # lines about the start
+
+
+def records_as_lines():
+    """What a formatter makes of a record, and what a filter adds to it, in the driver and in a task."""
+    from ray._common.filters import CoreContextFilter
+    from ray._common.formatters import JSONFormatter, TextFormatter
+
+    def added():
+        record = logging.makeLogRecord({})
+        names = set(vars(record)) - {"_ray_timestamp_ns"}
+        print(CoreContextFilter().filter(record))
+        return sorted(set(vars(record)) - names), record.job_id == ray.get_runtime_context().get_job_id()
+
+    formatter = JSONFormatter()
+    print(sorted(json.loads(formatter.format(logging.makeLogRecord({"user": "me"})))))
+    formatter.set_additional_log_standard_attrs(["name"])
+    print(formatter.additional_log_standard_attrs, "name" in json.loads(formatter.format(logging.makeLogRecord({}))))
+    print("user=me" in TextFormatter().format(logging.makeLogRecord({"user": "me"})))
+    print(added(), ray.get(ray.remote(added).remote()))
 
 
 def levels_of_other_loggers():

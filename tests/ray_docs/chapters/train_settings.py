@@ -296,10 +296,7 @@ def settings_of_logging():
 
 
 def settings_of_failures():
-    """How many failures there may be, of several kinds.
-
-    Differs: processes that die are counted by max_crashes here, and nothing else can fail.
-    """
+    """How many failures there may be, of several kinds."""
     config = FailureConfig(max_failures=-1, controller_failure_limit=2)
     print(config.max_failures, config.controller_failure_limit)
     print(FailureConfig(max_preemption_failures=3).max_preemption_failures)

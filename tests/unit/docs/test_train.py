@@ -14,7 +14,6 @@ from mpi_runtime.tune.unsupported import ADVICE
 from tests.helpers import ROOT
 
 NOT_HERE = {
-    "ray.train.FailureConfig": "max_preemption_failures preemption_grace_s relax_collectives_on_preemption",
     "ray.train.RunConfig": "storage_context sync_config",
     "ray.train.ScalingConfig": "as_placement_group_factory from_placement_group_factory topology",
     "ray.train.TrainContext": "get_metadata",

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.answers.answering import answer
-from mpi_runtime.scheduler.protocol.events import Left
+from mpi_runtime.scheduler.answers.listing import objects
+from mpi_runtime.scheduler.protocol.events import Left, OnDisk
 from mpi_runtime.scheduler.protocol.limits import ENDED_ACTORS_MAX
 from mpi_runtime.scheduler.protocol.questions import (
     Actors,
+    Environments,
     Groups,
     Nodes,
     Objects,
@@ -242,3 +244,35 @@ def test_a_job_at_a_glance() -> None:
         running = cluster.ask(RunningCalls())
         assert sorted(one.id for one in running) == sorted(ids[:4])
         assert {one.for_us for one in running} == {3_000_000}
+
+
+def test_no_more_calls_of_an_actor_run_than_it_has_threads() -> None:
+    with Cluster().node() as cluster:
+        actor = cluster.actor(concurrency={"": 2, "io": 1})
+        executor = cluster.placed(actor)
+        cluster.done(executor, actor)
+        for group in ("", "", "", "io", "io"):
+            cluster.placed(cluster.method(actor, group=group))
+        states = [entry.state for entry in cluster.ask(Tasks())]
+        assert states == ["RUNNING", "RUNNING", "SUBMITTED_TO_WORKER", "RUNNING", "SUBMITTED_TO_WORKER"]
+        cluster.forget()
+
+
+def test_environments_of_executors() -> None:
+    with Cluster().node(cpus=4) as cluster:
+        for environment in ({"A": "1"}, {"A": "1"}, {}):
+            cluster.placed(cluster.submit(environment=environment))
+        cluster.forget()
+        found = cluster.ask(Environments())
+        assert [(one.environment, one.executors) for one in found] == [({"A": "1"}, 2), ({}, 1)]
+        assert {one.node_id for one in found} == {one.id for one in cluster.ask(Nodes())}
+
+
+def test_a_value_on_disk_is_on_its_node() -> None:
+    cluster = Cluster().node().node()
+    first, second = (one.id for one in cluster.ask(Nodes()))
+    value = cluster.put(size=LARGE)
+    found = cluster.state.objects[value]
+    for rank, copies, expected in ((0, found.copies, [first]), (1, found.copies, [first, second]), (1, {}, [second])):
+        found.disk, found.copies = OnDisk(rank, 0, LARGE), copies
+        assert [one.node_ids for one in objects(cluster.state, value)] == [expected]

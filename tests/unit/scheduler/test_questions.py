@@ -16,7 +16,7 @@ from tests.builders import LARGE, Cluster
 ID = b"i" * 16
 SAMPLES: list[q.Question[object]] = [
     *(q.Statistics(), q.ClusterResources(), q.AvailableResources(), q.Nodes(), q.NodeOfRank(1), q.Store()),
-    *(q.Tasks(), q.Tasks(ended=10), q.Actors(), q.Objects(), q.Workers(), q.Groups(), q.Drivers()),
+    *(q.Tasks(), q.Tasks(ended=10), q.Actors(), q.Objects(), q.Workers(), q.Environments(), q.Groups(), q.Drivers()),
     *(q.NamedActor("", "a"), q.NamedActors(), q.NamedGroup("", "g"), q.Group(ID)),
     *(q.Progress(), q.RunningCalls(), q.Late(), q.Explain(ID), q.Report(), q.History()),
     *(w.Glance(), w.RunsSince(0), w.Errors(), w.Errors("f"), w.Oldest("waits"), w.WholeStore()),

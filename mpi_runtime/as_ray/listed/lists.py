@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from mpi_runtime import ObjectRef, get_runtime_context
-from mpi_runtime.extend import job
+from mpi_runtime.extend import ask, job, scratch
 from mpi_runtime.scheduler.protocol.entries import ObjectEntry, WorkerEntry
 from mpi_runtime.scheduler.protocol.limits import ENDED_MAX
+from mpi_runtime.scheduler.protocol.questions import Environments
 from mpi_runtime.show.filters import Filter, filtered
 from mpi_runtime.show.tables import Table
 from mpi_runtime.util import state
@@ -27,6 +28,14 @@ from mpi_runtime.util.state import LIMIT, Entry
 
 class RayStateApiException(ValueError):
     """The question is refused: a key, a limit or an id is wrong."""
+
+
+class ServerUnavailable(RayStateApiException):
+    """Ray's server of lists is away. Never raised here: the job answers."""
+
+
+class DataSourceUnavailable(Exception):
+    """A part of Ray's cluster is away. Never raised here."""
 
 
 @contextmanager
@@ -41,7 +50,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _check(address: str | None) -> None:
+def check_address(address: str | None) -> None:
+    """Refuse the address of a cluster."""
     if address not in (None, "local", "auto"):
         raise ValueError(f"address={address!r}: an MPI job has no address. Omit it: the lists are of this job.")
 
@@ -78,7 +88,7 @@ def _listing(entries: Callable[[Sequence[Filter], int], T]) -> Callable[..., T]:
         raise_on_missing_output: bool = True,
         _explain: bool = False,
     ) -> T:
-        _check(address)
+        check_address(address)
         chosen = [tuple(one) for one in filters or ()]
         if any(len(one) != 3 or one[1] not in ("=", "!=") for one in chosen):
             raise ValueError(f"filters must be (key, '=' or '!=', value), not {filters!r}")
@@ -97,7 +107,7 @@ def _finding(find: Callable[[str], T]) -> Callable[..., T | None]:
     def finding(
         id: str | ObjectRef[object], address: str | None = None, timeout: float | None = None, _explain: bool = False
     ) -> T | None:
-        _check(address)
+        check_address(address)
         wanted = id.task_id().hex() if isinstance(id, ObjectRef) else id
         if isinstance(wanted, str) and _OF_RAY.fullmatch(wanted):
             return None
@@ -152,16 +162,20 @@ def summarize_objects(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> dict[str, Any]:
-    """Count the values in the object store, and their size. Where they were made is not counted."""
-    _check(address)
-    found = state.list_objects(limit=ENDED_MAX)
+    """Count the entries of `list_objects`, and their size. By which calls they were made is not counted."""
+    found = list_objects(address, limit=ENDED_MAX)
     total = {
         "total_objects": len(found),
         "total_size_mb": sum(one.object_size for one in found) / 1024**2,
     }
-    nodes = {id for one in found for id in one.node_ids}
-    workers = {(holder["node_id"], holder["pid"]) for one in found for holder in one.held_by}
-    facts = {**total, "total_num_nodes": len(nodes), "total_num_workers": len(workers)}
+    facts = {
+        **total,
+        "total_num_workers": len({one.pid for one in found}),
+        "total_num_nodes": len({one.ip for one in found}),
+        "task_state_counts": {},
+        "task_attempt_number_counts": {},
+        "ref_type_counts": dict(Counter(one.reference_type for one in found)),
+    }
     counts = {"disabled": facts} if found else {}
     return _whole(counts, **total, callsite_enabled=False, summary_by="callsite")
 
@@ -245,6 +259,30 @@ def list_jobs(filters: Sequence[Filter], limit: int) -> Table[Entry]:
     return Table(filtered([one], tuple(one), filters, limit))
 
 
+def get_job(id: str, address: str | None = None, timeout: float | None = None) -> Entry | None:
+    """Find a job by its `job_id`: this one, or None."""
+    return next(iter(list_jobs(address, [("job_id", "=", id)])), None)
+
+
+@_listing
+def list_runtime_envs(filters: Sequence[Filter], limit: int) -> Table[Entry]:
+    """List the environments of living executors by node: `ref_cnt` executors have each. Empty ones are left out."""
+    found = [
+        Entry(
+            runtime_env=environment,
+            success=True,
+            creation_time_ms=None,
+            node_id=one.node_id,
+            ref_cnt=one.executors,
+            error=None,
+        )
+        for one in ask(Environments())
+        if (environment := scratch.described_environment(one.environment))
+    ]
+    keys = ("runtime_env", "success", "creation_time_ms", "node_id", "ref_cnt", "error")
+    return Table(filtered(found, keys, filters, limit))
+
+
 def get_objects(id: str, address: str | None = None, timeout: float | None = None) -> Table[Entry] | None:
     """List the value with this `object_id`; None if it is unknown."""
     return list_objects(address, [("object_id", "=", id)]) or None
@@ -276,8 +314,9 @@ get_node = _finding(state.get_node)
 memory_summary = state.memory_summary
 
 __all__ = [
-    "RayStateApiException",
-    *("get_actor", "get_node", "get_objects", "get_placement_group", "get_task", "get_worker"),
-    *("list_actors", "list_jobs", "list_nodes", "list_objects", "list_placement_groups", "list_tasks", "list_workers"),
+    *("DataSourceUnavailable", "RayStateApiException", "ServerUnavailable"),
+    *("get_actor", "get_job", "get_node", "get_objects", "get_placement_group", "get_task", "get_worker"),
+    *("list_actors", "list_jobs", "list_nodes", "list_objects", "list_placement_groups", "list_runtime_envs"),
+    *("list_tasks", "list_workers"),
     *("memory_summary", "summarize_actors", "summarize_objects", "summarize_tasks"),
 ]
