@@ -21,6 +21,8 @@ from mpi_runtime.util.queue import pauses
 Refs = list[ObjectRef[Any]]
 _NONE = -1
 """No room."""
+_OVER = -2
+"""No room any more: all have left, and the group ends."""
 _ENDS_S = 1.0
 """How long a process waits for an actor that has its rank, and may be about to end."""
 
@@ -85,6 +87,8 @@ class Coordinator:
         self._rooms = {0: _Room(world_size)}
         self._made = 0
         """The number of the newest room."""
+        self._is_over = False
+        """Whether the last one has been told to end the group: whoever joined now would be lost with it."""
 
     def join(self, rank: int, world_size: int, actor: str | None) -> tuple[int, str]:
         """Give a process its rank. Returns the number of its room, and why it may not join; "" without a room: not yet.
@@ -92,6 +96,8 @@ class Coordinator:
         A full room belongs to those who are in it, so the next ones get another. An actor that has ended before its
         room was full is replaced.
         """
+        if self._is_over:
+            return _OVER, ""
         if self._ranks:
             return _NONE, f"rank {rank} is taken"
         if not self._rooms[self._made].is_open():
@@ -123,7 +129,8 @@ class Coordinator:
             return False
         if number != self._made:
             del self._rooms[number]
-        return all(len(room.left) == room.world_size for room in self._rooms.values())
+        self._is_over = all(len(room.left) == room.world_size for room in self._rooms.values())
+        return self._is_over
 
     def meet(self, room: int, number: int, rank: int, call: str, refs: Refs, wanted: list[int]) -> Reply:
         """Note that a rank has arrived at an operation."""
@@ -246,6 +253,9 @@ def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Grou
         try:
             room, refused = get(coordinator.join.remote(rank, world_size, actor))
         except ActorDiedError:  # the last has left
+            continue
+        if room == _OVER:  # the last one may have ended before it has ended the group
+            kill(coordinator)
             continue
         if room != _NONE:
             return Group(name, coordinator, rank, world_size, timeout_s, room)
