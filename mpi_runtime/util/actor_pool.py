@@ -31,7 +31,7 @@ class ActorPool:
     """
 
     def __init__(self, actors: Iterable[ActorHandle]) -> None:
-        self._idle = list(actors)
+        self._idle_actors = list(actors)
         self._waiting: deque[tuple[Callable[[ActorHandle, Any], object], object]] = deque()
         """Calls that wait for an idle actor, in the order of submission."""
         self._running: dict[int, tuple[Any, ActorHandle | None]] = {}
@@ -66,7 +66,7 @@ class ActorPool:
             TypeError: `fn` returned something else.
             Exception: the error of `fn`. If no actor is idle, this and TypeError are raised in the place of the result.
         """
-        if self._idle:
+        if self._idle_actors:
             self._start(fn, value)
         else:
             self._waiting.append((fn, value))
@@ -118,11 +118,11 @@ class ActorPool:
 
     def has_free(self) -> bool:
         """Whether an actor is idle."""
-        return bool(self._idle)
+        return bool(self._idle_actors)
 
     def pop_idle(self) -> ActorHandle | None:
         """Take an idle actor out of the pool and return it; None if no actor is idle."""
-        return self._idle.pop() if self._idle else None
+        return self._idle_actors.pop() if self._idle_actors else None
 
     def push(self, actor: ActorHandle) -> None:
         """Add an actor to the pool. It gets the first call that waits.
@@ -133,7 +133,7 @@ class ActorPool:
         """
         if not isinstance(actor, ActorHandle):
             raise TypeError(f"an ActorPool has handles of actors, not {actor!r}")
-        if actor in self._idle or any(actor == busy for _, busy in self._running.values()):
+        if actor in self._idle_actors or any(actor == busy for _, busy in self._running.values()):
             raise ValueError(f"{actor!r} is in this ActorPool already")
         self._release(actor)
 
@@ -173,8 +173,8 @@ class ActorPool:
         return returned
 
     def _release(self, actor: ActorHandle) -> None:
-        self._idle.append(actor)
-        while self._idle and self._waiting:
+        self._idle_actors.append(actor)
+        while self._idle_actors and self._waiting:
             fn, value = self._waiting.popleft()
             try:
                 self._start(fn, value)
@@ -183,12 +183,12 @@ class ActorPool:
                 self._running[next(self._numbers)] = error, None
 
     def _start(self, fn: Callable[[ActorHandle, V], object], value: V) -> None:
-        actor = self._idle.pop()
+        actor = self._idle_actors.pop()
         try:
             returned = fn(actor, value)
             _first_ref(returned)
         except BaseException:
-            self._idle.append(actor)
+            self._idle_actors.append(actor)
             raise
         self._running[next(self._numbers)] = returned, actor
 

@@ -280,6 +280,7 @@ def test_pop_idle() -> None:
     assert idle in workers
     assert get(idle.same.remote(2)) == 2
     assert pool.pop_idle() is None
+    assert pool._idle_actors == []  # the name in Ray: alibi reads it
     assert pool.get_next() == 1
     (other,) = {*workers} - {idle}
     assert pool.pop_idle() == other
