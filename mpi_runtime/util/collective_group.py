@@ -88,7 +88,7 @@ class Coordinator:
         self._made = 0
         """The number of the newest room."""
         self._is_over = False
-        """Whether the last one has been told to end the group: whoever joined now would be lost with it."""
+        """Whether the last one is about to end the group: whoever joined now would be lost with it."""
 
     def join(self, rank: int, world_size: int, actor: str | None) -> tuple[int, str]:
         """Give a process its rank. Returns the number of its room, and why it may not join; "" without a room: not yet.

@@ -29,7 +29,7 @@ def _printed(text):
             [sys.executable, *here, str(program)],
             capture_output=True,
             text=True,
-            env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
+            env={key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "MPI_RUNTIME_QUIET")},
         )
         return found.stderr + found.stdout
 
