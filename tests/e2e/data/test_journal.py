@@ -30,6 +30,8 @@ class Work:
     def __call__(self, batch):
         (folder / "made" / "_".join(map(str, batch["id"]))).touch()
         time.sleep(0.2)
+        while (folder / "amid").exists() and len("_".join(os.listdir(folder / "made")).split("_")) > 60:
+            time.sleep(0.2)  # it is to be killed before it is done
         return {"id": batch["id"] * 2}
 
 def in_halves(batch):
@@ -83,10 +85,12 @@ def made(folder: Path) -> set[int]:
 def kill_amid(folder: Path, kind: str) -> None:
     """Run the program until two more units are recorded."""
     wanted = len(records(folder)) + 2
+    (folder / "amid").touch()
     with start_program(PROGRAM, str(folder), kind) as program:
         wait_until(lambda: len(records(folder)) >= wanted, timeout=100, what="units were recorded")
         os.kill(program.pid, signal.SIGKILL)
         program.finish().expect(-signal.SIGKILL)
+    (folder / "amid").unlink()
 
 
 @pytest.mark.parametrize("kind", ["tasks", "batches", "stored", "union"])

@@ -243,3 +243,16 @@ def results_of_an_experiment():
     )
     print(json.loads(json.dumps(best.config)), results.num_terminated, [one.error for one in results])
     print(ray.is_initialized())
+
+
+def a_trial_that_exits_has_failed():
+    """It runs once, whatever the code is, and does not count as a process that has died."""
+    folder = tempfile.mkdtemp()
+
+    def leaves(config):
+        Path(folder, f"{config['code']}-{os.getpid()}-{os.urandom(4).hex()}").touch()
+        tune.report({"score": 1})
+        raise SystemExit(config["code"])
+
+    results = _fitted(leaves, {"code": tune.grid_search([0, 3])})
+    print(len(os.listdir(folder)), results.num_errors, [isinstance(one.error, Exception) for one in results])
