@@ -62,9 +62,13 @@ class _Current:
         if not self._saved.set_running_or_notify_cancel():
             return
         try:
-            self._saved.set_result(self._write())
+            again = self._write()
         except BaseException as error:
             self._saved.set_exception(error)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+        else:
+            self._saved.set_result(again)  # from here on `requeue` may interrupt
         while self._stands_still:  # until `requeue` interrupts it
             time.sleep(_PAUSE_S)
 

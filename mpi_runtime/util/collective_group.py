@@ -94,7 +94,7 @@ class Coordinator:
         """Give a process its rank. Returns the number of its room, and why it may not join; "" without a room: not yet.
 
         A full room belongs to those who are in it, so the next ones get another. An actor that has ended before its
-        room was full is replaced.
+        room was full is replaced. The number `_OVER` stands for a group that ends: the next ones make another.
         """
         if self._is_over:
             return _OVER, ""

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from mpi_runtime.slurm import call_program, calls, walltime
 from mpi_runtime.slurm.calls import DelayedSubmission, Submission
 from mpi_runtime.slurm.commands import SlurmError
+from tests.helpers import wait_until
 
 
 class Work:
@@ -68,12 +70,28 @@ def test_it_moves_on_when_the_job_is_not_queued_again(
     assert capfd.readouterr().err == "mpi-runtime: not here\n"
 
 
+def test_an_interrupt_at_once_ends_the_call_and_nothing_else(
+    current: Callable[[Work], threading.Thread], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Quick(Future[bool]):
+        def set_result(self, result: bool) -> None:
+            super().set_result(result)
+            raise KeyboardInterrupt  # the other thread has queued the job again already
+
+    monkeypatch.setattr(call_program, "Future", Quick)
+    thread = current(Work())
+    with pytest.raises(KeyboardInterrupt):
+        wait_until(lambda: not thread.is_alive())  # not `join`, which Python 3.11 takes for done when it is interrupted
+    wait_until(lambda: not thread.is_alive())
+    assert capfd.readouterr().err == "mpi-runtime: not here\n"
+
+
 def test_it_is_saved_beside_compiled_code_that_does_not_end(
     current: Callable[[Work], threading.Thread], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_program, "_COMPILED_S", 0.05)
     work = Work()
     thread = current(work)
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)
-    assert work.saved_by == [(thread, True)]
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 4_000_000)
     thread.join()
+    assert work.saved_by == [(thread, True)]
