@@ -25,6 +25,9 @@ VALUES = st.recursive(
 )
 
 
+TWICE = ["a", 1]
+
+
 def whole(value: Serialized) -> bytes:
     """What lies in the arena: the parts, each at its place."""
     data = bytearray(value.size())
@@ -234,6 +237,31 @@ def test_arrays_are_the_same_bytes_as_with_cloudpickle(name: str) -> None:
         assert len(found.buffers) == len(expected.buffers)
     arguments, expected = dumps_arguments((array,), {}, "f"), serialize._dumps_any(((array,), {}), "it")
     assert arguments.inline() == expected.inline()
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [
+        ((1, Slot(0), "x", Slot(1)), {}),
+        ((Slot(0),), {"by": Slot(1), "of": Slot(0)}),
+        (([1, [2.5, None]], {"lr": (0.1, "a")}), {"x": {(1, 2): b"y"}}),
+        (([TWICE, TWICE], TWICE), {}),
+    ],
+)
+def test_references_and_small_containers_are_the_same_bytes_as_with_cloudpickle(
+    args: tuple[object, ...], kwargs: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Journals know calls by them."""
+    expected = serialize._dumps_any((args, kwargs), "it").data
+    monkeypatch.delattr(serialize, "_dumps_any")
+    assert dumps_arguments(args, kwargs, "f").data == expected
+
+
+def test_a_list_in_itself_comes_back() -> None:
+    value: list[object] = [1]
+    value.append(value)
+    back = again(dumps(value))
+    assert back[1] is back
 
 
 @pytest.mark.parametrize("name", ["small", "text", "dates", "other byte order", "from an argument"])

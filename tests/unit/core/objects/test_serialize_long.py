@@ -247,11 +247,11 @@ def test_many_small_parts_make_a_long_pickle() -> None:
 
 def test_plain_values_need_no_other_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mpi_runtime.core.objects.code_pickler", None)  # an import raises
-    for value in (bytearray(LONG_MIN), {"a": 1, "b": b"x" * LONG_MIN}, [1, b"x"], {}):
+    for value in (bytearray(LONG_MIN), {"a": 1, "b": b"x" * LONG_MIN}, [1, b"x"], {}, {"a": [1, (2.0, {})]}):
         assert loads(whole(dumps(value))) == value
     assert loads(whole(dumps_arguments((1,), {"x": 2}, "f"))) == ((1,), {"x": 2})
     with pytest.raises(ImportError):
-        dumps({"a": [1]})
+        dumps({"a": [{1}]})
 
 
 def test_copies_of_arrays_leave_long_bytes_as_they_are() -> None:
