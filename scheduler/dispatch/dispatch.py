@@ -289,8 +289,13 @@ def settle(state: State, executor: Executor, now: int) -> None:
     if executor.stuck:
         executor.stuck = False
         queue.executors[executor.id] = executor
-    if executor.followers:  # there is room for more behind the last ones
-        state.leads += islice(reversed(executor.assigned.values()), limits.WANTED_MAX)
+    if executor.followers:  # there is room for more close behind the last ones
+        behind_us = 0
+        for task in islice(reversed(executor.assigned.values()), limits.WANTED_MAX):
+            state.leads.append(task)
+            behind_us += task.estimate_us
+            if behind_us > limits.HIRE_WORTH_US:
+                break
     offer(state, executor, now)
 
 

@@ -313,8 +313,9 @@ class NodeAgent:
 
     def turn(self) -> float | None:
         """Do the work of one turn of the loop. Return the seconds until the next must come; None: for ever."""
-        for fetched in self._transfers.poll():
-            self.report(fetched)
+        if self._transfers.busy:
+            for fetched in self._transfers.poll():
+                self.report(fetched)
         for region in self._arena.settle():
             self._transport.send(self._neighbours[region], codec.encode([]))  # wakes that rank: it reads the header
         retry_s = self._extents.serve_waiting()

@@ -234,6 +234,8 @@ class Extents:
 
     def serve_waiting(self) -> float | None:
         """Serve or refuse waiting requests. Return the seconds until the next call must come; None: none need."""
+        if not (self._waiting or self._ahead or self._is_wanted):
+            return None
         now = self._serve()
         if (self._waiting and now >= self._reported_s + REPORT_S) or (not self._waiting and self._is_wanted):
             self._report_missing()

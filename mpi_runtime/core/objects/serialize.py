@@ -191,15 +191,17 @@ def dumps(value: object, what: str = "the value") -> Serialized:
     kind = type(value)
     if kind in _SHORT or (kind in _LONG and len(value) < LONG_MIN):  # type: ignore[arg-type]
         return Serialized(pickle.dumps(value, 5), [], [])
-    return _dumps_plain(value, [value]) or _dumps_any(value, f"{what} of type {kind.__name__}")
+    items = value if kind is tuple or kind is list else (value,)
+    return _dumps_plain(value, items) or _dumps_any(value, f"{what} of type {kind.__name__}")
 
 
 def dumps_arguments(args: tuple[object, ...], kwargs: Mapping[str, object], what: str) -> Serialized:
     """Serialise the arguments of a call; see `dumps`."""
-    return _dumps_plain((args, kwargs), [*args, *kwargs.values()]) or _dumps_any((args, kwargs), what)
+    items = (*args, *kwargs.values()) if kwargs else args
+    return _dumps_plain((args, kwargs), items) or _dumps_any((args, kwargs), what)
 
 
-def _dumps_plain(value: object, items: list[Any]) -> Serialized | None:
+def _dumps_plain(value: object, items: Sequence[Any]) -> Serialized | None:
     """Serialise a value with plain pickle, which takes a sixth of the time of cloudpickle for a few numbers.
 
     Returns None if `items`, its content, are not a few plain values and arrays of numpy that plain pickle serialises as
@@ -209,17 +211,15 @@ def _dumps_plain(value: object, items: list[Any]) -> Serialized | None:
         return None
     array: object = None
     is_long = False
-    for item in items:  # which grow by what is inside of them
+    for item in items:
         kind = type(item)
         if kind in _PLAIN:
             if kind in _LONG and len(item) >= LONG_MIN:
                 is_long = True
             continue
         if kind in _HOLDERS:
-            if len(items) + len(item) > _PLAIN_ITEMS_MAX:
-                return None
-            items += item if kind is not dict else (*item, *item.values())
-            continue
+            opened = _opened(items)
+            return None if opened is None else _dumps_plain(value, opened)
         if array is None:
             array = getattr(_modules.get("numpy"), "ndarray", False)
         if kind is not array:
@@ -237,6 +237,18 @@ def _dumps_plain(value: object, items: list[Any]) -> Serialized | None:
     buffers: list[Any] = []
     data = pickle.dumps(value, 5, buffer_callback=partial(_put_beside, buffers))
     return Serialized(data, buffers, [])
+
+
+def _opened(items: Sequence[Any]) -> list[Any] | None:
+    """The values, and those in their lists, tuples and dictionaries instead of these; None: they are not a few."""
+    found = list(items)
+    for item in found:  # which grow
+        kind = type(item)
+        if kind in _HOLDERS:
+            if len(found) + len(item) > _PLAIN_ITEMS_MAX:
+                return None
+            found += item if kind is not dict else (*item, *item.values())
+    return [one for one in found if type(one) not in _HOLDERS]
 
 
 def _has_own_way(kind: object) -> bool:

@@ -130,4 +130,6 @@ class Poller:
 
 def shorter(first: float | None, second: float | None) -> float | None:
     """Return the shorter of two times; None means for ever."""
-    return min((one for one in (first, second) if one is not None), default=None)
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
