@@ -227,5 +227,6 @@ LOGGERS = {"csv": CSVLoggerCallback, "json": JsonLoggerCallback, "tensorboard": 
 
 def _csv(values: Sequence[object]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(values)
-    return text.getvalue().replace("\0", "\\0")  # Python 3.10 cannot read it
+    # Python 3.10 can neither write nor read a NUL.
+    csv.writer(text, lineterminator="\n").writerow("" if one is None else str(one).replace("\0", "\\0") for one in values)
+    return text.getvalue()
