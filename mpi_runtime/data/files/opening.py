@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.data.arrow import pa, pc, pq
 from mpi_runtime.data.dataset import Dataset
 from mpi_runtime.data.datasource.partitions import Partitioning, PathPartitionParser, columns_of
 from mpi_runtime.data.files import formats
 from mpi_runtime.data.files.finding import File, FileShuffleConfig, Orders, Paths, find, only
+from mpi_runtime.data.files.schemas import check_columns, common_schema, schemas_of
 from mpi_runtime.data.files.writing import is_local
 from mpi_runtime.data.options import needs
 from mpi_runtime.data.plan import Source, fixed
@@ -32,7 +34,7 @@ OF_FILES = frozenset(
     }
 )  # fmt: skip
 """Options that all readers take."""
-COMPRESSION = "compression"
+COMPRESSION, SCHEMA = "compression", "schema"
 PARQUET = ("parquet",)
 CSV = ("csv", "csv.gz", "csv.bz2")
 JSON = ("json", "jsonl", "json.gz", "jsonl.gz")
@@ -136,6 +138,17 @@ def of_files(
     config = FileShuffleConfig() if shuffle == "files" else shuffle
     orders = Orders(config) if isinstance(config, FileShuffleConfig) else None
 
+    @cache
+    def how() -> Mapping[str, object]:
+        """The options of tasks: if files of Parquet have different columns, with those of all."""
+        columns: Any = kept.get("columns")
+        if read is not formats.parquet_rows or SCHEMA in kept or (len(files) == 1 and not columns):
+            return kept
+        schemas = schemas_of([file.path for file in files])
+        check_columns(schemas, columns or (), {PATH, *columns_of(files[0].path, parser)})
+        common = common_schema(schemas, columns)
+        return kept if common is None else {**kept, SCHEMA: common}
+
     def pieces(cpus: int, block_bytes: int) -> list[Block]:
         ordered = files if orders is None else orders.of(files)
         parts = [part for file in ordered for part in _parts(file, read, block_bytes)]
@@ -145,7 +158,7 @@ def of_files(
         for i, (start, stop) in enumerate(cuts(len(parts), few)):
             some = parts[start:stop]
             origin = some[0].path if len(some) == 1 else f"{some[0].path} and {len(some) - 1} more"
-            made.append(Block(Files(some, read, kept, parser, include_paths), 0, 0, origin, key=(i,)))
+            made.append(Block(Files(some, read, how(), parser, include_paths), 0, 0, origin, key=(i,)))
         return made
 
     by_chance = () if shuffle is None else (repr(config),)

@@ -33,9 +33,12 @@ def read_parquet(
 ) -> Dataset:
     """Read files of Parquet: paths, patterns such as "in/*.parquet", or directories with all below them.
 
+    Files may have different columns. Where a file lacks one, its rows have no value there, and integers become floats
+    if another file has floats in that column. If the types of a column have nothing in common, each file keeps its own.
+
     Args:
         paths: where the files are.
-        columns: only these are read.
+        columns: only these are read. ValueError, when the data set is read: no file has one of them.
         filter: an expression of pyarrow: only rows for which it is true are read.
         schema: the columns and their types, of all files: a column that a file lacks has no values.
         batch_size: the most rows that are decoded at once.

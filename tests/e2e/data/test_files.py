@@ -52,6 +52,47 @@ def test_parquet(tmp_path: Path) -> None:
     assert named["path"] == str(tmp_path / "0.parquet")
 
 
+def test_files_of_parquet_with_different_columns(tmp_path: Path) -> None:
+    """As recorded on Ray 2.60."""
+    tables: list[dict[str, Any]] = [
+        {"a": [1, 2], "b": [1, 2]},
+        {"b": [1.5], "a": [3], "c": ["x"]},
+        {"a": [None], "b": [None]},
+    ]
+    for number, columns in enumerate(tables):
+        parquet.write_table(pyarrow.table(columns), tmp_path / f"{number}.parquet")
+    ds = data.read_parquet(str(tmp_path))
+    assert ds.take_all() == [
+        {"a": 1, "b": 1.0, "c": None},
+        {"a": 2, "b": 2.0, "c": None},
+        {"a": 3, "b": 1.5, "c": "x"},
+        {"a": None, "b": None, "c": None},
+    ]
+    assert list(map(str, ds.schema().types)) == ["int64", "double", "string"]
+    assert (ds.sum("b"), ds.count()) == (4.5, 4)
+    assert ds.unique("b") == [1.0, 2.0, 1.5, None]
+    assert [row["a"] for row in ds.sort("b").take_all()] == [1, 3, 2, None]
+    assert [row["c"] for row in data.read_parquet(str(tmp_path), columns=["c"]).take_all()] == [None, None, "x", None]
+    kept = data.read_parquet(str(tmp_path), filter=pyarrow.compute.field("c") == "x")
+    assert kept.take_all() == [{"a": 3, "b": 1.5, "c": "x"}]
+
+
+def test_columns_of_parquet_without_a_common_type_stay_as_they_are(tmp_path: Path) -> None:
+    parquet.write_table(pyarrow.table({"a": [1], "b": [1]}), tmp_path / "0.parquet")
+    parquet.write_table(pyarrow.table({"a": ["x"], "c": [2.5]}), tmp_path / "1.parquet")
+    assert data.read_parquet(str(tmp_path)).take_all() == [{"a": 1, "b": 1}, {"a": "x", "c": 2.5}]
+    chosen = data.read_parquet(str(tmp_path), columns=["b", "c"]).take_all()
+    assert chosen == [{"b": 1, "c": None}, {"b": None, "c": 2.5}]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_column_that_no_file_of_parquet_has_is_refused(count: int, tmp_path: Path) -> None:
+    numbers(tmp_path, count)
+    with pytest.raises(ValueError, match=r"no file has the column 'idd'. They have 'id', 'text'"):
+        data.read_parquet(str(tmp_path), columns=["id", "idd"]).take_all()
+    assert data.read_parquet(str(tmp_path), columns=["id", "path"], include_paths=True).count() == 25 * count
+
+
 def test_what_a_killed_process_was_writing_is_removed_by_the_next_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     data.range(10, override_num_blocks=2).write_parquet(str(out))
