@@ -227,6 +227,6 @@ LOGGERS = {"csv": CSVLoggerCallback, "json": JsonLoggerCallback, "tensorboard": 
 
 def _csv(values: Sequence[object]) -> str:
     text = io.StringIO()
-    # Python 3.10 can neither write nor read a NUL.
-    csv.writer(text, lineterminator="\n").writerow("" if one is None else str(one).replace("\0", "\\0") for one in values)
+    texts = ["" if one is None else str(one).replace("\0", "\\0") for one in values]  # Python 3.10 writes no NUL
+    csv.writer(text, lineterminator="\n").writerow(texts)
     return text.getvalue()

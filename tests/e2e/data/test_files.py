@@ -68,7 +68,9 @@ def test_files_of_parquet_with_different_columns(tmp_path: Path) -> None:
         {"a": 3, "b": 1.5, "c": "x"},
         {"a": None, "b": None, "c": None},
     ]
-    assert list(map(str, ds.schema().types)) == ["int64", "double", "string"]
+    schema = ds.schema()
+    assert schema is not None
+    assert list(map(str, schema.types)) == ["int64", "double", "string"]
     assert (ds.sum("b"), ds.count()) == (4.5, 4)
     assert ds.unique("b") == [1.0, 2.0, 1.5, None]
     assert [row["a"] for row in ds.sort("b").take_all()] == [1, 3, 2, None]
