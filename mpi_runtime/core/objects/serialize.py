@@ -40,6 +40,7 @@ from mpi_runtime.core.objects.collecting import Collecting
 if TYPE_CHECKING:
     from mpi_runtime.core.objects.device_arrays import OnDevice
 
+
 @published()
 class Slot(NamedTuple):
     """In serialised arguments: stands for the value of the n-th argument object of the call."""
