@@ -192,7 +192,7 @@ def dumps(value: object, what: str = "the value") -> Serialized:
     kind = type(value)
     if kind in _SHORT or (kind in _LONG and len(value) < LONG_MIN):  # type: ignore[arg-type]
         return Serialized(pickle.dumps(value, 5), [], [])
-    items = value if kind is tuple or kind is list else (value,)
+    items: Any = value if kind is tuple or kind is list else (value,)
     return _dumps_plain(value, items) or _dumps_any(value, f"{what} of type {kind.__name__}")
 
 
