@@ -1,4 +1,9 @@
-"""The scheduler: events in, effects out. Same events at the same times give the same effects."""
+"""The scheduler: events in, effects out. Same events at the same times give the same effects.
+
+The head passes in what has happened: `handle` takes what clients say, `handle_rank` what ranks say. Both change tables,
+and note what has changed. `decide` then serves that, and returns the effects. Events and effects are in `protocol/`,
+the tables in `records/`. `dispatch/dispatch.py` says how a call gets to an executor.
+"""
 
 from __future__ import annotations
 

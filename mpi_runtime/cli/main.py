@@ -43,7 +43,7 @@ VERBS = {
     "tune": ("mpi_runtime.tune.cli:run", "list, show and resume experiments of hyper-parameter search"),
     "rl": ("mpi_runtime.rl.cli:run", "train an algorithm of reinforcement learning, and run its episodes"),
     "submit": ("mpi_runtime.cli.slurm:submit", "submit a program to a batch system"),
-    "status": ("mpi_runtime.cli.slurm:status", "show the status of a job"),
+    "status": ("mpi_runtime.cli.slurm:status", "show the state of a job of a batch system, and why it waits"),
     "template": ("mpi_runtime.cli.slurm:template", "print a batch script for Slurm to start from"),
     "completion": ("mpi_runtime.cli.completion:completion", "print a script with which a shell completes mpi-runtime"),
     "version": ("mpi_runtime.cli.main:version", "show versions and the MPI launcher"),

@@ -59,7 +59,7 @@ def in_lines(facts: Facts) -> list[str]:
     rate = facts.rates.get("", 0.0)
     lines = [
         f"{visible(inspecting.command_of(facts.pid)[:100])} (pid {facts.pid}), {seconds(facts.now_s - facts.begin_s)}",
-        f"calls: {calls}; {plural(counts.actors, 'actor')}, {count(counts.executors)} processes"
+        f"calls: {calls}; {plural(counts.actors, 'actor')}, {plural(counts.executors, 'process')}"
         + (f"; {three(rate)} end each second" if rate else ""),
         "; ".join(filter(None, (_used(what, total, free) for what in sorted(total)))),
         *([f"waiting: {waits(facts)}"] if facts.waits else []),
@@ -68,7 +68,7 @@ def in_lines(facts: Facts) -> list[str]:
     ]
     if glance.nodes_in_all > 1:
         lines += [
-            f"  {one.name}: {three(one.cpus_used)} of {three(one.cpus)} CPUs, {count(one.executors)} processes"
+            f"  {one.name}: {three(one.cpus_used)} of {three(one.cpus)} CPUs, {plural(one.executors, 'process')}"
             for one in glance.nodes[:ROWS]
         ]
         lines += _hidden(glance.nodes_in_all - len(glance.nodes[:ROWS]), "node")

@@ -189,7 +189,8 @@ def status(words: Sequence[str]) -> int:
 
 def status_parser() -> argparse.ArgumentParser:
     """The arguments of `mpi-runtime status`."""
-    parser = argparse.ArgumentParser(prog="mpi-runtime status", description="Show the status of jobs.")
+    what = "Show the state of jobs of a batch system, and why they wait."
+    parser = argparse.ArgumentParser(prog="mpi-runtime status", description=what)
     parser.add_argument("jobs", nargs="+", metavar="JOB", help="the id of a job")
     add_json(parser)
     return parser

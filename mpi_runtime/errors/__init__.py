@@ -7,7 +7,7 @@
     |   +-- GpuDiscoveryError         GPUs that init() names do not exist
     +-- JournalError                  the directory of init(journal=...) cannot be used, or another job uses it
     +-- InfeasibleResourceError       no node can ever serve the request; also a ValueError
-    +-- SerializationError            a value cannot be pickled, or cannot be read back
+    +-- SerializationError            the error of a call cannot be pickled: its `cause`, in words
     +-- DeviceUnavailableError        a value is on a GPU, and was read in a process without a GPU
     |  the program asked for it
     +-- GetTimeoutError               get() with a timeout gave up; also a TimeoutError
@@ -15,7 +15,7 @@
     +-- TaskTimeoutError              the task ran longer than its time_limit; also a TimeoutError
     +-- PendingCallsLimitExceeded     a handle has max_pending_calls unfinished calls
     +-- PlacementGroupRemovedError    the placement group of the task was removed
-    +-- RuntimeEnvSetupError          the files of a runtime_env could not be unpacked
+    +-- RuntimeEnvSetupError          files of a runtime_env could not be unpacked, or its hook failed
     |  user code raised
     +-- TaskError                     the original is `cause`; also an instance of its class      (RayTaskError)
     |   +-- GpuOutOfMemoryError       a library found too little memory on a GPU
@@ -103,7 +103,11 @@ class InfeasibleResourceError(MpiRuntimeError, ValueError):
 
 
 class SerializationError(MpiRuntimeError):
-    """A value cannot be pickled, or cannot be read back."""
+    """Stands for an error of user code that cannot be pickled and read back, as the `cause` of its `TaskError`.
+
+    A value that cannot be pickled raises TypeError where it is stored or passed. One that cannot be read back raises
+    what its class raises.
+    """
 
 
 class DeviceUnavailableError(MpiRuntimeError):
@@ -134,7 +138,10 @@ class PlacementGroupRemovedError(MpiRuntimeError):
 
 
 class RuntimeEnvSetupError(MpiRuntimeError):
-    """The files of a `runtime_env` are too large, or could not be unpacked on a host. The message says why."""
+    """Files of a `runtime_env` are too large or could not be unpacked on a host, or its hook has failed.
+
+    The message says why.
+    """
 
 
 class TaskError(MpiRuntimeError):

@@ -52,9 +52,9 @@ def rl_parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_train(verbs.add_parser("train", help="train an algorithm", description="Train an algorithm."))
-    for name in ("rollout", "evaluate"):
-        what = "run episodes of a checkpoint, and print their returns"
-        _add_rollout(verbs.add_parser(name, help=what, description=f"{what.capitalize()}."))
+    what = "run episodes of a checkpoint, and print their returns"
+    _add_rollout(verbs.add_parser("rollout", help=what, description=f"{what.capitalize()}."))
+    _add_rollout(verbs.add_parser("evaluate", help="the same as rollout", description=f"{what.capitalize()}."))
     return parser
 
 

@@ -14,7 +14,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_job(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names a running job."""
-    help = "the process id of its program; default: the one"
+    help = "the process id of its program; default: the only job"
     parser.add_argument("job", nargs="?", type=process_id, metavar="JOB", help=help)
 
 

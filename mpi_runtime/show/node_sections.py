@@ -10,7 +10,7 @@ from mpi_runtime.scheduler.protocol.past import RETURNED
 from mpi_runtime.scheduler.protocol.window_questions import NodeLoad
 from mpi_runtime.show.facts import Facts
 from mpi_runtime.show.measures import CURVES, Measured
-from mpi_runtime.show.numbers import count, seconds, size, three
+from mpi_runtime.show.numbers import count, plural, seconds, size, three
 from mpi_runtime.show.page import Block, table
 
 FEW_NODES = 8
@@ -163,6 +163,6 @@ def _heat(facts: Facts, nodes: list[NodeLoad], store: dict[str, NodeStore]) -> d
         ]
         known += [[name, f"{found.curves[name][-1]:.0%}"] for name in CURVES if name in values]
         values["store"] = _used(kept) / (one.arena or 1)
-        said = f"{count(one.executors)} processes"
+        said = plural(one.executors, "process")
         cells.append({"id": one.name, "values": values, "flag": flag, "facts": known, "said": said})
     return {"metrics": [{"key": key, "name": name} for key, name in metrics.items()], "nodes": cells}

@@ -79,7 +79,8 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
 
 def plural(number: float, noun: str) -> str:
     """Return a count with its noun."""
-    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+    several = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count(number)} {noun if number == 1 else several}"
 
 
 def bar(done: float, failed: float, running: float, whole: float, width: int = 20) -> str:

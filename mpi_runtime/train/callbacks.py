@@ -17,7 +17,7 @@ from mpi_runtime.train.scaling import ScalingConfig
 from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.worker import RANK, Beside
 from mpi_runtime.tune import Callback, Checkpoint, RunConfig
-from mpi_runtime.tune.extend import Report, Trial, error_of
+from mpi_runtime.tune.extend import Report, Saved, Trial, error_of
 
 
 @published("mpi_runtime.train")
@@ -74,8 +74,8 @@ class Informing(Callback):
     ) -> None:
         """The workers have reported."""
         if isinstance(trial.beside, Beside):
-            metrics, path = list(trial.beside.metrics), saved_path(self._directory, trial)
-            self._call("after_report", metrics=metrics, checkpoint=Checkpoint(path) if path else None)
+            metrics, checkpoint = list(trial.beside.metrics), new_checkpoint(self._directory, trial)
+            self._call("after_report", metrics=metrics, checkpoint=checkpoint)
 
     def on_trial_recover(self, iteration: int, trials: Sequence[Trial], trial: Trial, **info: object) -> None:
         """A worker has failed, and all run again."""
@@ -104,11 +104,16 @@ def callbacks_of(context: TrainRunContext) -> list[Callback]:
     return [*own, Informing(users, context)] if users else own
 
 
-def saved_path(directory: str, trial: Trial) -> str:
-    """The path of the checkpoint that came with the last report of a training; empty: it had none, or is in memory."""
+def new_checkpoint(directory: str, trial: Trial) -> Checkpoint | None:
+    """The checkpoint that came with the last report of a training, on disk or in memory; None: it had none."""
     saved = trial.point
     is_new = saved is not None and trial.checkpoint_at.iteration == trial.iteration
-    return os.path.join(directory, saved.path) if is_new and saved.path else ""
+    return opened(saved, directory) if is_new else None
+
+
+def opened(saved: Saved, directory: str) -> Checkpoint:
+    """A checkpoint of a training, with its path if it has one. ObjectLostError: it was in memory alone, and is lost."""
+    return Checkpoint(os.path.join(directory, saved.path)) if saved.path else saved.opened(directory)
 
 
 def rank_of(error: Exception) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mpi_runtime.core import published
-from mpi_runtime.train.callbacks import saved_path
+from mpi_runtime.train.callbacks import new_checkpoint
 from mpi_runtime.tune import Callback, report
 from mpi_runtime.tune.extend import OF_EACH_REPORT, Report, Trial, trial_run
 
@@ -39,6 +39,7 @@ class TuneReportCallback(Callback):
     ) -> None:
         """The workers have reported."""
         values = {name: value for name, value in result.items() if name not in OF_EACH_REPORT}
-        if path := saved_path(self._directory, trial):
-            values[CHECKPOINT_PATH_KEY] = path
+        checkpoint = new_checkpoint(self._directory, trial)
+        if checkpoint is not None and checkpoint.path:
+            values[CHECKPOINT_PATH_KEY] = checkpoint.path
         report(values)

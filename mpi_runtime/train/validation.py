@@ -12,10 +12,11 @@ from typing import Any
 import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.show import log
+from mpi_runtime.train.callbacks import opened
 from mpi_runtime.train.reported import ReportedCheckpointStatus
 from mpi_runtime.train.worker import Beside
-from mpi_runtime.tune import Callback, Checkpoint
-from mpi_runtime.tune.extend import Judged, Report, Trial
+from mpi_runtime.tune import Callback
+from mpi_runtime.tune.extend import Judged, Report, Saved, Trial
 
 
 @published("mpi_runtime.train")
@@ -65,8 +66,8 @@ class _Task:
     """The validation of one checkpoint."""
 
     trial_id: str
-    number: int
-    path: str
+    saved: Saved
+    """If it is in memory alone, this keeps it there."""
     config: ValidationTaskConfig
     ref: mpi_runtime.ObjectRef[Any] | None = None
     """None: it has not begun."""
@@ -96,8 +97,7 @@ class Validating(Callback):
         """The workers have reported."""
         beside, saved = trial.beside, trial.point
         if isinstance(beside, Beside) and beside.validation is not None and saved is not None:
-            path = os.path.join(self._directory, saved.path)
-            self._tasks.append(_Task(trial.trial_id, saved.number, path, self._config.of(beside.validation)))
+            self._tasks.append(_Task(trial.trial_id, saved, self._config.of(beside.validation)))
 
     def on_step_end(self, iteration: int, trials: Sequence[Trial], **info: object) -> None:
         """Begin the next one, and note the end of the first."""
@@ -115,30 +115,42 @@ class Validating(Callback):
         if not self._tasks:
             return
         task = self._tasks[0]
-        if task.ref is None:
-            options = dict(self._config.ray_remote_kwargs or {})
-            function: Any = mpi_runtime.remote(self._config.fn)
-            task.ref = function.options(**options).remote(Checkpoint(task.path), **(task.config.fn_kwargs or {}))
-            task.began_s = time.monotonic()
         status, metrics = ReportedCheckpointStatus.VALIDATED, {}
         limit_s = task.config.timeout_s
-        if mpi_runtime.wait([task.ref], timeout=seconds)[0]:
+        ref = task.ref = task.ref or self._begun(task)
+        if ref is None:
+            status = ReportedCheckpointStatus.VALIDATION_FAILED
+        elif mpi_runtime.wait([ref], timeout=seconds)[0]:
             try:
-                metrics = _checked(mpi_runtime.get(task.ref))
+                metrics = _checked(mpi_runtime.get(ref))
             except Exception as error:
                 self._say(task, f"has failed: {error}")
                 status = ReportedCheckpointStatus.VALIDATION_FAILED
         elif limit_s is not None and time.monotonic() - task.began_s > limit_s:
-            mpi_runtime.cancel(task.ref, force=True)
+            mpi_runtime.cancel(ref, force=True)
             self._say(task, f"has not ended after {limit_s} s, and was cancelled")
             status = ReportedCheckpointStatus.VALIDATION_TIMEOUT
         else:
             return
         self._tasks.popleft()
-        self._driver.judged(Judged(task.trial_id, task.number, metrics, status.value))
+        self._driver.judged(Judged(task.trial_id, task.saved.number, metrics, status.value))
+
+    def _begun(self, task: _Task) -> mpi_runtime.ObjectRef[Any] | None:
+        """Begin a validation. None: its checkpoint was in memory alone, and is lost."""
+        function: Any = mpi_runtime.remote(self._config.fn).options(**(self._config.ray_remote_kwargs or {}))
+        try:
+            checkpoint = opened(task.saved, self._directory)
+        except mpi_runtime.errors.MpiRuntimeError as error:
+            self._say(task, f"has failed: {error}")
+            return None
+        task.began_s = time.monotonic()
+        ref: mpi_runtime.ObjectRef[Any] = function.remote(checkpoint, **(task.config.fn_kwargs or {}))
+        return ref
 
     def _say(self, task: _Task, what: str) -> None:
-        text = f"The validation of the checkpoint {task.path} {what}. Its metrics stay those of its report."
+        saved = task.saved
+        which = os.path.join(self._directory, saved.path) if saved.path else f"{saved.number} of {task.trial_id}"
+        text = f"The validation of the checkpoint {which} {what}. Its metrics stay those of its report."
         log.say(log.line(log.WARNING, log.EXPERIMENT, text), quiet=False)
 
 

@@ -84,8 +84,8 @@ def proposal(prospects: Sequence[Prospect]) -> str:
         return ""
     least = min(one.core_hours for one in able)
     best = min((one for one in able if one.core_hours <= least * DEARER_MAX), key=lambda one: one.seconds)
-    each, gpus = best.nodes // best.jobs, f" and {best.shape.gpus:g} GPUs" if best.shape.gpus else ""
-    size = f"{each} node{'s' * (each > 1)} with {best.shape.cpus:g} CPUs{gpus}{' each' * (each > 1)}"
+    each, gpus = best.nodes // best.jobs, f" and {_of(best.shape.gpus, 'GPU')}" if best.shape.gpus else ""
+    size = f"{numbers.plural(each, 'node')} with {_of(best.shape.cpus, 'CPU')}{gpus}{' each' * (each > 1)}"
     count = f"{best.jobs} jobs of" if best.jobs > 1 else "one job of"
     return f"proposal: {count} {size}: {numbers.seconds(best.seconds)}, {best.core_hours:.2f} core hours"
 
@@ -107,3 +107,7 @@ def in_lines(prospects: Sequence[Prospect]) -> list[str]:
         parts += [(str(one.jobs), str(one.nodes // one.jobs), f"{one.core_hours:.2f}") for one in prospects]
         rows = [(*part, *row[1:4], *row[5:]) for part, row in zip(parts, rows, strict=True)]
     return aligned(rows, numbers=len(rows[0]) - 1)
+
+
+def _of(amount: float, noun: str) -> str:
+    return f"{amount:g} {noun}{'s' * (amount != 1)}"

@@ -12,6 +12,7 @@ resources costs as much as that, so it cannot be done for each call. The idea: r
 - *Give*: send a call. The executor's `load_us` is the estimated work that it was sent.
 - *Fill*: send some milliseconds of work ahead, so that the executor need not wait for an answer between short calls.
   How many calls that is follows from the measured mean of the function. Of a function without one, none is sent ahead.
+- *Follow* (`following.py`): send a short call behind the calls that make its arguments, before these have values.
 - *Steal* (`stealing.py`): take back calls that were sent ahead: when their executor blocks, when another one idles, or
   when the call before them takes longer than estimated and there is room elsewhere.
 - *Give up*: take the grant back when there are no calls, or when another queue goes first (`must_yield`).

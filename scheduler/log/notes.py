@@ -46,7 +46,8 @@ def start(state: State) -> str:
     nodes = list(state.nodes.values())
     gpus = sum(len(node.inventory.devices) for node in nodes)
     memory = sum(node.total.memory for node in nodes)
-    has = [f"{amount(sum(node.total.cpu for node in nodes))} CPUs", f"{gpus} GPUs", f"{gib(memory)} of memory"]
+    cpus = amount(sum(node.total.cpu for node in nodes))
+    has = [counted(cpus, "CPU"), counted(gpus, "GPU"), f"{gib(memory)} of memory"]
     return f"{counted(len(state.ranks), 'rank')} on {_hosts(nodes)}: {', '.join(has)}"
 
 
@@ -77,6 +78,6 @@ def listed(words: Sequence[str], most: int) -> str:
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int | str, what: str) -> str:
     """Return a number with its noun."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number} {what}" if str(number) == "1" else f"{number} {what}s"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from itertools import combinations
 from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, TypeVar
 
@@ -388,5 +389,12 @@ def wrong_placeholders(fields: Fields, values: Mapping[str, object]) -> list[Wro
     ]
     if "text" in fields:
         unused = [name for name in values if not any(name in names for names in used.values())]
-        wrong += [(name, f"parameter {name!r} is not used: no {{{name}}} in the command") for name in unused]
+        wrong += [
+            (name, f"parameter {name!r} is not used: no {{{name}}} in the command{_meant(name)}") for name in unused
+        ]
     return wrong + [(name, f"parameter {name!r} has a reserved name") for name in values if name in BUILT_IN]
+
+
+def _meant(name: str) -> str:
+    near = get_close_matches(name, OPTIONS, n=1, cutoff=0.8)
+    return f"; did you mean the option {near[0]!r}?" if near else ""

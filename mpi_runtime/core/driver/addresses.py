@@ -22,7 +22,7 @@ from mpi_runtime.errors import LaunchError
 from mpi_runtime.files import session_files
 from mpi_runtime.show import log
 
-_START = "start one with `mpi-runtime session start`"
+_START = "start one with `mpi-runtime session start{}`"
 
 
 class Found(NamedTuple):
@@ -57,8 +57,9 @@ def find(address: str, variable: str = "") -> Found | None:
             log.say(log.line(log.WARNING, log.START, text), quiet=False)
             return None
         raise ValueError(
-            f"{variable or 'init(address)'} is {address!r}; it may be 'auto', 'local', or 'session:NAME' for a session "
-            "that `mpi-runtime session start` has started. A job of several ranks: `mpirun -n N python app.py`."
+            f"{variable or 'init(address)'} is {address!r}; it may be 'local', or for a session that "
+            "`mpi-runtime session start` has started: 'session:NAME', 'auto', 'slurm:JOB'. A job of several ranks: "
+            "`mpirun -n N python app.py`."
         )
     if current.aside() is not None:
         raise LaunchError(f"{address!r}: calls with own_scheduler=True bring their own job, and connect to no other.")
@@ -80,7 +81,9 @@ def _of_job(address: str) -> str:
     for _, session in known:
         if session.job == address.removeprefix("slurm:"):
             return session.name
-    raise ConnectionError(f"init({address!r}): no session of this user is in this job; {_START}.{_elsewhere(known)}")
+    raise ConnectionError(
+        f"init({address!r}): no session of this user is in this job; {_START.format('')}.{_elsewhere(known)}"
+    )
 
 
 def _only() -> Found | None:
@@ -101,7 +104,9 @@ def _only() -> Found | None:
         raise ConnectionError(f"init('auto'): {len(found)} sessions of this user run{here}; name one:{names}")
     if detect(configuration.environment()).size != 1:
         return None  # the launcher has started ranks for this program, which are its cluster
-    raise ConnectionError(f"init('auto'): no session of this user runs on this host; {_START}.{_elsewhere(known)}")
+    raise ConnectionError(
+        f"init('auto'): no session of this user runs on this host; {_START.format('')}.{_elsewhere(known)}"
+    )
 
 
 def _named(name: str) -> Found:
@@ -119,7 +124,9 @@ def _named(name: str) -> Found:
     where = f"init('session:{name}'): "
     if not known:
         others = session_files.all_of()
-        raise ConnectionError(f"{where}there is no session of this name; {_START} --name {name}.{_elsewhere(others)}")
+        raise ConnectionError(
+            f"{where}there is no session of this name; {_START.format(f' --name {name}')}.{_elsewhere(others)}"
+        )
     raise ConnectionError(f"{where}{'; '.join(_why_not(path, session) for path, session in known)}.")
 
 

@@ -10,7 +10,7 @@ final place, and the reader's arrays are views of that place. A value without bu
 There are three ways, the cheapest first; each must give the same value:
 
 1. numbers, None, short strings and `bytes`: one call of `pickle.dumps`
-2. a few such values and arrays of numpy, also in a tuple, list or dict: plain pickle with buffers (`_dumps_plain`)
+2. at most 16 such values and arrays of numpy, also in a tuple, list or dict: plain pickle with buffers (`_dumps_plain`)
 3. anything else: a cloudpickle (`_dumps_any`), which also takes functions and classes of the program. It collects the
    references inside the value, and knows arrays on GPUs.
 

@@ -93,7 +93,9 @@ def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event
             trial = study.trials[event.trial_id]
             callback.on_trial_result(iteration=count, trials=trials, trial=trial, result=trial.last_result)
             if event.checkpoint is not None:
-                callback.on_checkpoint(iteration=count, trials=trials, trial=trial, checkpoint=event.checkpoint)
+                if type(callback).on_checkpoint is not Callback.on_checkpoint:  # reading one in memory takes time
+                    found = _opened(event.checkpoint, trial)
+                    callback.on_checkpoint(iteration=count, trials=trials, trial=trial, checkpoint=found)
                 callback.on_trial_save(iteration=count, trials=trials, trial=trial)
         for trial in changed:
             if trial.status == Trial.RUNNING:
@@ -102,3 +104,9 @@ def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event
                 callback.on_trial_complete(iteration=count, trials=trials, trial=trial)
             elif trial.status == Trial.ERROR:
                 callback.on_trial_error(iteration=count, trials=trials, trial=trial)
+
+
+def _opened(reported: Any, trial: Trial) -> Any:
+    """A checkpoint as users know it. In virtual time it is whatever the steps have yielded."""
+    opened = getattr(reported, "opened", None)
+    return reported if opened is None else opened(trial.local_experiment_path)

@@ -140,7 +140,8 @@ def test_addresses_and_arguments_are_refused_in_words(state: Path) -> None:
     with driver(state, WRONG.format(cases=cases), connects=False) as program:
         lines = program.finish().expect(0).stdout.splitlines()
     begins = [
-        "ConnectionError init('session:none'): there is no session of this name",
+        "ConnectionError init('session:none'): there is no session of this name; "
+        "start one with `mpi-runtime session start --name none`.",
         "ValueError init('session:..')",
         "ValueError init(address) is 'ray://host:1'",
         "ConnectionError init('slurm:4711'): no session of this user is in this job",

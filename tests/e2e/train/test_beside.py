@@ -73,6 +73,31 @@ def test_validations_after_a_kill(tmp_path: Path) -> None:
     assert "is not in a report" not in done.stderr
 
 
+IN_MEMORY = (
+    BEGIN
+    + """
+def loop():
+    for value in range(3):
+        train.report({"a": value}, checkpoint=train.Checkpoint.from_dict({"value": value}), validation=True)
+
+class Notes(train.UserCallback):
+    seen = []
+    def after_report(self, run_context, metrics, checkpoint):
+        self.seen.append(checkpoint.to_dict()["value"])
+
+mpi_runtime.init(num_cpus=2)
+found = trainer(loop, 1, None, lambda checkpoint: {"b": 10 * checkpoint.to_dict()["value"]}, [Notes()]).fit()
+print([metrics for _, metrics in found.best_checkpoints][-1], Notes.seen)
+"""
+)
+
+
+def test_validations_and_callbacks_get_checkpoints_that_are_in_memory(tmp_path: Path) -> None:
+    done = run_program(IN_MEMORY, str(tmp_path), "", timeout=60).expect(0)
+    assert done.stdout.splitlines() == ["{'a': 2, 'b': 20} [0, 1, 2]"]
+    assert "The validation of" not in done.stderr
+
+
 BESIDE = (
     BEGIN
     + """

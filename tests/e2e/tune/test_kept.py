@@ -321,3 +321,25 @@ def earlier() -> Any:
     """The trainable of that experiment, whose name was `train`."""
     continued.__name__ = "train"
     return tune.with_parameters(continued, values=VALUES)
+
+
+class Notes(tune.Callback):
+    """Notes the checkpoints that it hears of."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_checkpoint(self, iteration: int, trials: Any, trial: Any, checkpoint: Any, **info: Any) -> None:
+        self.seen.append(checkpoint.to_dict())
+
+
+def of_memory(config: dict[str, Any]) -> None:
+    for value in range(2):
+        tune.report({"loss": value}, checkpoint=tune.Checkpoint.from_dict({"value": value}))
+
+
+@pytest.mark.usefixtures("job")
+def test_callbacks_get_checkpoints_and_not_what_the_driver_passes_on(tmp_path: Path) -> None:
+    notes = Notes()
+    tune.Tuner(of_memory, run_config=tune.RunConfig(storage_path=tmp_path, verbose=0, callbacks=[notes])).fit()
+    assert notes.seen == [{"value": 0}, {"value": 1}]

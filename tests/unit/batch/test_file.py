@@ -226,6 +226,11 @@ def test_every_problem_of_toml_has_its_place() -> None:
         assert words in message
 
 
+def test_a_parameter_that_is_nearly_an_option_is_named_as_one() -> None:
+    ((_, _, message),) = places('[[task]]\ncommand = "true"\nzip = { retris = [2] }\n', TOML)
+    assert message == "parameter 'retris' is not used: no {retris} in the command; did you mean the option 'retries'?"
+
+
 def test_what_is_not_toml_has_its_place() -> None:
     ((line, column, message),) = places('[[task]]\ncommand = "true"\nname = = 3\n', TOML)
     assert (line, column) == (3, 8)

@@ -245,6 +245,11 @@ def test_crashes_are_told_and_what_was_asked_for_is_not() -> None:
         cluster.forget()
 
 
+def test_one_cpu_and_one_gpu_are_not_called_several() -> None:
+    with Cluster().node(cpus=1, gpus=1, memory=1 << 30) as cluster:
+        assert cluster.scheduler.start_line() == "1 rank on 1 host (host0): 1 CPU, 1 GPU, 1.0 GiB of memory"
+
+
 def test_the_first_and_the_last_line() -> None:
     with Cluster().node(cpus=4, gpus=2, memory=3 << 30).node(cpus=4) as cluster:
         assert cluster.scheduler.start_line() == "2 ranks on 2 hosts (host0, host1): 8 CPUs, 2 GPUs, 3.0 GiB of memory"

@@ -27,7 +27,7 @@ from mpi_runtime.show.facts import Facts, Waiting, waits
 from mpi_runtime.show.job import document
 from mpi_runtime.show.measures import Measured
 from mpi_runtime.show.node_sections import nodes
-from mpi_runtime.show.numbers import GAP, clock, clock_on, count, moment, seconds, short_ids, size, three
+from mpi_runtime.show.numbers import GAP, clock, clock_on, count, moment, plural, seconds, short_ids, size, three
 from mpi_runtime.show.page import in_script, page
 from mpi_runtime.show.sections import calls, lines_of, made_by
 from tests.helpers import ROOT
@@ -41,6 +41,11 @@ def test_ids_are_as_short_as_it_takes_to_tell_them_apart() -> None:
     found = short_ids([first, third, of_another_driver])
     assert {len(one) for one in found.values()} == {20}
     assert len({*found.values()}) == 3, "the last twelve digits are the same"
+
+
+def test_one_of_a_kind_is_not_called_several() -> None:
+    assert [plural(number, "process") for number in (0, 1, 2)] == ["0 processes", "1 process", "2 processes"]
+    assert [plural(number, "actor") for number in (1, 2)] == ["1 actor", "2 actors"]
 
 
 def test_numbers_have_three_digits_and_units() -> None:

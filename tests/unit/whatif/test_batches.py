@@ -126,6 +126,11 @@ def test_jobs_that_share_a_batch_leave_when_nothing_is_left_for_them() -> None:
     assert proposal([Batch(DIAMOND).on(4, Shape(1))]) == "", "some can never run there"
 
 
+def test_a_node_with_one_cpu_is_proposed_as_such() -> None:
+    even = Batch(history(*((command(f"c{number}"), 100.0) for number in range(2))))
+    assert proposal([even.on(1, Shape(1))]).startswith("proposal: one job of 1 node with 1 CPU: ")
+
+
 def test_jobs_that_cost_no_more_and_end_sooner_are_proposed() -> None:
     even = Batch(history(*((command(f"c{number}"), 100.0) for number in range(16))))
     prospects = [even.on(jobs, Shape(2), jobs) for jobs in (1, 2, 4)]
