@@ -37,7 +37,7 @@ import math
 import numbers
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mpi_runtime.tune.counting import begun, completed, folder_of, leaves, tag
 from mpi_runtime.tune.schedulers.base import (
@@ -156,6 +156,8 @@ class Study:
         settings of failures and stops, and what they decided stays."""
         self.known_folders: Mapping[str, str] | None = None
         """While a journal is replayed: the folders of new trials, if they are not their ids."""
+        self.recall: Callable[[str, Config], Config] | None = None
+        """While a journal is replayed: makes of a drawn configuration the one that the trial had."""
         self.changed: dict[str, Trial] = {}
         """Trials whose status changed since the driver last cleared this."""
         self.configs: dict[str, Config] = {}
@@ -523,6 +525,8 @@ class Study:
         suggested = config
         if not self.searcher.takes_grids:
             config = resolve(merged_space(self.space, config), {}, rng_of(self.seed, index, DRAWS))
+        if self.recall is not None:
+            config = self.recall(trial_id, config)
         trial = self.trials[trial_id] = Trial(trial_id, index, config, trainable_name=self.trainable_name)
         self.configs[trial_id] = config
         if self.searcher.takes_grids:

@@ -168,6 +168,8 @@ class TrialRun:
         self.iteration = start.iteration
         self.latest = start.checkpoint
         """The checkpoint that `get_checkpoint` returns."""
+        self.saved_step: int | None = None
+        """Of a class: its last step, if a checkpoint was reported with it."""
 
     def report(self, metrics: Mapping[str, object], checkpoint: Checkpoint | None) -> None:
         """Send a report to the driver, and wait for its decision. StopTrial: the trial ends here."""

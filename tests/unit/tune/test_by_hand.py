@@ -71,8 +71,9 @@ def test_a_class_returns_the_directory_in_which_it_has_saved_its_state(tmp_path:
         Returning({"more": "/count"}).save(str(tmp_path))
 
 
-def test_the_directory_of_a_state_is_restored(tmp_path: Path) -> None:
-    first, second = Files({}), Files({})
+@pytest.mark.parametrize("kind", [Files, Values])
+def test_the_directory_of_a_state_is_restored(kind: type[Files], tmp_path: Path) -> None:
+    first, second = kind({}), kind({})
     first.train()
     first.save(str(tmp_path))
     second.restore(tmp_path)
@@ -111,6 +112,7 @@ def test_a_class_becomes_another_trial_by_hand() -> None:
 
 def test_loggers_may_be_called_by_hand(tmp_path: Path) -> None:
     trial = Trial("t", 0, {"x": 1}, local_path=str(tmp_path))
+    assert trial.path == trial.local_path
     for logger in (tune.JsonLoggerCallback(), tune.CSVLoggerCallback()):
         logger.on_trial_result(1, [], trial, {"a": 1, "training_iteration": 1})
         logger.on_trial_complete(2, [], trial)
