@@ -226,7 +226,8 @@ class ResultGrid(Sequence[Result]):
 
     def __getstate__(self) -> bytes:
         """The space may have functions that only cloudpickle takes."""
-        return cloudpickle.dumps(self.__dict__)
+        state: bytes = cloudpickle.dumps(self.__dict__)
+        return state
 
     def __setstate__(self, state: bytes | Config) -> None:
         """Those of an earlier version are dictionaries."""

@@ -119,3 +119,17 @@ def test_loggers_may_be_called_by_hand(tmp_path: Path) -> None:
     assert Path(tmp_path, "result.json").read_text() == '{"a": 1, "training_iteration": 1}\n'
     assert Path(tmp_path, "progress.csv").read_text() == "a,training_iteration\n1,1\n"
     assert pickle.loads(Path(tmp_path, "params.pkl").read_bytes()) == {"x": 1}
+
+
+def test_a_function_of_trials_can_be_called_by_hand() -> None:
+    def trial(config: dict[str, Any]) -> list[Any]:
+        context = tune.get_context()
+        tune.report({"x": config["x"]})
+        names = [context.get_trial_id(), context.get_trial_name(), context.get_trial_dir(), context.get_storage()]
+        ranks = [context.get_world_size(), context.get_world_rank(), context.get_local_rank(), context.get_node_rank()]
+        return [tune.get_checkpoint(), *names, context.get_trial_resources(), context.get_experiment_name(), *ranks]
+
+    with pytest.warns(UserWarning, match="this is not a trial") as warned:
+        assert trial({"x": 1}) == [None] * 7 + [1, 0, 0, 0]
+    assert [str(one.message).partition("(")[0] for one in warned] == ["get_context", "report", "get_checkpoint"]
+    assert {one.filename for one in warned} == {__file__}
