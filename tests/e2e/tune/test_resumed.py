@@ -394,9 +394,12 @@ def test_a_full_disk_ends_it_and_with_more_room_it_goes_on(tmp_path: Path, monke
 
 @pytest.mark.usefixtures("job")
 def test_a_searcher_that_draws_otherwise_cannot_be_resumed(tmp_path: Path) -> None:
-    space = {"a": tune.sample_from(lambda: os.urandom(4).hex())}
+    class Otherwise(tune.search.Searcher):
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            return {"a": os.urandom(4).hex()}
+
     run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
-    tune.Tuner(lambda config: {"x": 1}, param_space=space, run_config=run).fit()
+    tune.Tuner(lambda config: {"x": 1}, tune_config=tune.TuneConfig(search_alg=Otherwise()), run_config=run).fit()
     with pytest.raises(JournalError, match=r"Trial \w+_00000 had the configuration"):
         tune.Tuner.restore(tmp_path / "e").fit()
 
