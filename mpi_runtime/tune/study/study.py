@@ -91,6 +91,9 @@ ASKED_MAX = 1000
 class Study:
     """The trials of one experiment. `begin` and `handle` return orders for the driver."""
 
+    recall: Callable[[str, Config], Config] | None = None
+    """While a journal is replayed: makes of a drawn configuration the one that the trial had."""
+
     def __init__(
         self,
         space: Mapping[str, object],
@@ -156,8 +159,6 @@ class Study:
         settings of failures and stops, and what they decided stays."""
         self.known_folders: Mapping[str, str] | None = None
         """While a journal is replayed: the folders of new trials, if they are not their ids."""
-        self.recall: Callable[[str, Config], Config] | None = None
-        """While a journal is replayed: makes of a drawn configuration the one that the trial had."""
         self.changed: dict[str, Trial] = {}
         """Trials whose status changed since the driver last cleared this."""
         self.configs: dict[str, Config] = {}
