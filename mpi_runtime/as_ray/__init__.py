@@ -18,6 +18,7 @@ installs them. If the driver has imported that module, executors import it befor
 - `private_state.py`: `ray._private.state`: the names that libraries read to place their workers, and constants
 - `worker.py`: `ray._private.worker`: the few of its names that libraries read
 - `logging_config.py`: `ray.LoggingConfig`
+- `ray_logger.py`: the logger "ray", whose lines are shown from INFO on
 - `job_config.py`: `ray.job_config.JobConfig`
 - `renamed.py`: functions with `ray` in their name, `register_ray` and `disable_dask_on_ray`, and some with one answer
 - `annotations.py`: decorators such as `PublicAPI`, which change nothing

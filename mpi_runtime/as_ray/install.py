@@ -5,6 +5,7 @@ from importlib import import_module
 from multiprocessing import spawn
 
 from mpi_runtime import errors
+from mpi_runtime.as_ray import ray_logger
 from mpi_runtime.as_ray.import_system import Finder
 
 
@@ -27,3 +28,4 @@ spawn.get_preparation_data = _preparation_data
 sys.meta_path.insert(0, Finder())
 for _name in ("RayActorError", "RayError", "RaySystemError", "RayTaskError"):  # programs and logs show names of errors
     getattr(errors, _name).__name__ = _name
+ray_logger.show()

@@ -71,6 +71,6 @@ class SearchGenerator:
 
 def get_preemption_info() -> None:
     """Return None: a node is lost without a warning. RuntimeError: this is not a training."""
-    from mpi_runtime.tune import get_context
+    from mpi_runtime.train import get_context
 
     get_context()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import mpi_runtime
+from mpi_runtime.as_ray.ray_logger import logger as logger
 from mpi_runtime.config import RAY_LOGGING, RAY_VERSION, environment
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __version__ = environment().get(RAY_VERSION, "2.60.0")
 """The version of Ray whose API is followed. Libraries compare it with the version that they need."""
-
-logger = logging.getLogger("ray")
 
 ObjectID = mpi_runtime.ObjectRef
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime import _face
 
 _HOMES = {
-    ".tune": "Checkpoint CheckpointConfig Context FailureConfig Result RunConfig get_checkpoint get_context",
+    ".tune": "Checkpoint CheckpointConfig Context FailureConfig Result RunConfig",
     "backend": "Backend BackendConfig",
     "callbacks": "Informing TrainRunContext UserCallback",
     "collective": "",
@@ -41,7 +41,7 @@ _HOMES = {
     "lightning": "",
     "local": "",
     "reported": "CheckpointConsistencyMode ReportedCheckpoint ReportedCheckpointStatus get_all_reported_checkpoints",
-    "reporting": "CheckpointUploadMode report",
+    "reporting": "CheckpointUploadMode get_checkpoint get_context report",
     "scaling": "ScalingConfig Workers",
     "shards": "DataConfig Shard",
     "torch": "TorchTrainer",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         ReportedCheckpointStatus,
         get_all_reported_checkpoints,
     )
-    from mpi_runtime.train.reporting import CheckpointUploadMode, report
+    from mpi_runtime.train.reporting import CheckpointUploadMode, get_checkpoint, get_context, report
     from mpi_runtime.train.scaling import ScalingConfig
     from mpi_runtime.train.shards import DataConfig, Shard
     from mpi_runtime.train.torch import TorchTrainer
@@ -88,8 +88,6 @@ if TYPE_CHECKING:
         FailureConfig,
         Result,
         RunConfig,
-        get_checkpoint,
-        get_context,
     )
 else:  # a checker would take every name for one of ours
     __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -16,9 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_runtime.errors.optional import load
-from mpi_runtime.train.reporting import report
+from mpi_runtime.train.reporting import get_context, report
 from mpi_runtime.train.torch import get_device
-from mpi_runtime.tune import Checkpoint, get_context
+from mpi_runtime.tune import Checkpoint
 
 __all__ = [
     "DDPStrategy", "DeepSpeedStrategy", "FSDPStrategy", "ReportCallback", "WorkerEnvironment", "prepare_trainer",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from enum import Enum
 
+from mpi_runtime import tune
 from mpi_runtime.core import published
 from mpi_runtime.train.validation import ValidationTaskConfig
 from mpi_runtime.train.worker import BY_NUMBER, Saving, WorkerRun
@@ -23,6 +24,20 @@ class CheckpointUploadMode(Enum):
     """They are copied, and their directory is deleted."""
     NO_UPLOAD = "NO_UPLOAD"
     """They are where the checkpoint shall be: a path by `get_storage().build_checkpoint_path_from_name(name)`."""
+
+
+@published("mpi_runtime.train")
+def get_checkpoint() -> Checkpoint | None:
+    """As that of `tune`. RuntimeError: this is neither a worker of a trainer nor a trial."""
+    trial_run()
+    return tune.get_checkpoint()
+
+
+@published("mpi_runtime.train")
+def get_context() -> tune.Context:
+    """As that of `tune`. RuntimeError: this is neither a worker of a trainer nor a trial."""
+    trial_run()
+    return tune.get_context()
 
 
 @published("mpi_runtime.train")

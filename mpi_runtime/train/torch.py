@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from mpi_runtime.errors import optional
 from mpi_runtime.extend import kind_in_torch
 from mpi_runtime.train.backend import BackendConfig
+from mpi_runtime.train.reporting import get_context
 from mpi_runtime.train.scaling import ScalingConfig
 from mpi_runtime.train.shards import DataConfig
 from mpi_runtime.train.trainer import DataParallelTrainer
 from mpi_runtime.train.validation import ValidationConfig
 from mpi_runtime.train.worker import gpus
-from mpi_runtime.tune import RunConfig, get_context
+from mpi_runtime.tune import RunConfig
 from mpi_runtime.tune.extend import StopTrial, advised
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpi_runtime.errors.optional import load
-from mpi_runtime.train.reporting import report
-from mpi_runtime.tune import Checkpoint, get_context
+from mpi_runtime.train.reporting import get_context, report
+from mpi_runtime.tune import Checkpoint
 
 __all__ = ["ReportCallback", "prepare_trainer"]
 

@@ -147,6 +147,11 @@ class Trial:
         return f"{self.local_path}/error.txt" if self.num_failures else None
 
     @property
+    def path(self) -> str:
+        """The same as `local_path`: there is one place for files."""
+        return self.local_path
+
+    @property
     def local_experiment_path(self) -> str:
         """The directory of the experiment."""
         return self.local_path.removesuffix(f"/{self.folder}")

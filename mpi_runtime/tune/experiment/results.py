@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
+import cloudpickle
+
 from mpi_runtime.core import published
 from mpi_runtime.errors.optional import load
 from mpi_runtime.errors.remote import from_bytes
@@ -221,6 +223,15 @@ class ResultGrid(Sequence[Result]):
         for trial in study.created:
             trial.told = made._history
         return made
+
+    def __getstate__(self) -> bytes:
+        """The space may have functions that only cloudpickle takes."""
+        state: bytes = cloudpickle.dumps(self.__dict__)
+        return state
+
+    def __setstate__(self, state: bytes | Config) -> None:
+        """Those of an earlier version are dictionaries."""
+        self.__dict__.update(cloudpickle.loads(state) if isinstance(state, bytes) else state)
 
     @property
     def experiment_path(self) -> str:

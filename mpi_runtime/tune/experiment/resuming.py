@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -14,18 +16,19 @@ import numpy as np
 from mpi_runtime.errors import JournalError
 from mpi_runtime.tune.experiment import journal
 from mpi_runtime.tune.experiment.kept_checkpoints import KeptCheckpoints
-from mpi_runtime.tune.space.domains import Categorical, Domain
+from mpi_runtime.tune.space.domains import Categorical, Domain, Function
+from mpi_runtime.tune.space.variants import is_grid
 from mpi_runtime.tune.study.events import Ended, Event, Fail, Moved, Revived, Sized, Skipped
 from mpi_runtime.tune.study.settings import ResumeConfig
 from mpi_runtime.tune.study.study import Study
-from mpi_runtime.tune.trial import ADDRESS, Trial
+from mpi_runtime.tune.trial import ADDRESS, Config, Trial
 from mpi_runtime.tune.trials.json_values import written
 
 
 def replayed(study: Study, directory: Path) -> Iterator[journal.Line]:
     """Send a study the events of earlier runs, and yield the line of each after that."""
     for line in journal.read(directory):
-        study.known_folders = line.folders
+        study.known_folders, study.recall = line.folders, functools.partial(_recalled, study.space, line.configs)
         if line.number == 0 and isinstance(line.event, Sized):
             study.slots = line.event.slots
             study.begin(line.now)
@@ -36,7 +39,7 @@ def replayed(study: Study, directory: Path) -> Iterator[journal.Line]:
             for trial_id in line.states if study.is_training else failing:
                 _settle(study, line, trial_id)
             study.known = None
-        study.known_folders = None
+        study.known_folders = study.recall = None
         yield line
 
 
@@ -48,6 +51,41 @@ def _settle(study: Study, line: journal.Line, trial_id: str) -> None:
     """
     if line.states.get(trial_id) == Trial.TERMINATED and study.trials[trial_id].status == Trial.RUNNING:
         study.handle(Ended(trial_id), line.now)
+
+
+def _recalled(space: object, known: Mapping[str, Config], trial_id: str, config: Config) -> Config:
+    """A configuration with the values that functions of the space returned in the earlier run.
+
+    They may have drawn from generators of their own, and would return others now.
+    """
+    old = known.get(trial_id)
+    return config if old is None else _with_results(space, config, old)
+
+
+def _with_results(space: object, value: Any, known: object) -> Any:
+    choices = space["grid_search"] if is_grid(space) else [space]
+    if any(isinstance(one, Function) for one in choices):
+        return _as_was(value, known)
+    if isinstance(value, dict) and isinstance(space, Mapping) and isinstance(known, Mapping):
+        return {name: _with_results(space.get(name), one, known.get(name)) for name, one in value.items()}
+    if isinstance(value, list) and isinstance(space, list) and isinstance(known, list):
+        return [_with_results(*three) for three in zip(space, value, known, strict=False)]
+    return value
+
+
+def _as_was(value: Any, known: object) -> Any:
+    """The value that was written, if the journal can tell it: numbers, text, and lists and dictionaries of them."""
+    if _is_same(value, known):
+        return value
+    if isinstance(value, dict) and isinstance(known, dict) and value.keys() == known.keys():
+        return {name: _as_was(one, known[name]) for name, one in value.items()}
+    if isinstance(value, list | tuple) and isinstance(known, list):
+        pairs = zip(value, known, strict=False)
+        return type(value)(map(_as_was, *zip(*pairs, strict=True))) if len(value) == len(known) else type(value)(known)
+    if isinstance(value, np.generic) and isinstance(known, int | float | str):
+        return type(value)(known)
+    is_plain = isinstance(value, bool | int | float | str | None) and isinstance(known, bool | int | float | str | None)
+    return known if is_plain else value
 
 
 def check_config(study: Study, trial_id: str, config: object) -> None:

@@ -295,8 +295,9 @@ class Tuner:
         elif can_save and not saves and not study.scheduler.judges_last:
             frequency = frequency or 1  # a scheduler written for Ray may pause at any report
         # What memory loses is lost for good: of those that a score ranks, also the best of hours ago.
-        persist_s = checkpoints.persist_s if checkpoints.checkpoint_score_attribute is None else 0.0
-        in_directory = AS_RAY in sys.modules and environment().get(IN_DIRECTORY, "1") != "0"
+        is_ray = AS_RAY in sys.modules  # Ray writes each, and programs read those that are kept
+        persist_s = 0.0 if is_ray or checkpoints.checkpoint_score_attribute is not None else checkpoints.persist_s
+        in_directory = is_ray and environment().get(IN_DIRECTORY, "1") != "0"
         settings = RunSettings(
             config.seed,
             config.reuse_actors is True,

@@ -69,8 +69,11 @@ class ConcurrencyLimiter(_Around):
         super().__init__(searcher)
         self.max_concurrent = max_concurrent
         self.batch = batch
-        searcher.set_max_concurrency(max_concurrent)
+        self._limits = not searcher.set_max_concurrency(max_concurrent)
         self.forget()
+
+    _limits: bool = True
+    """Whether the searcher does not see to the limit itself."""
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
         """Those of an earlier version have `batch` under another name."""
@@ -85,11 +88,13 @@ class ConcurrencyLimiter(_Around):
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Change the limit."""
         self.max_concurrent = max_concurrent
-        self.searcher.set_max_concurrency(max_concurrent)
+        self._limits = not self.searcher.set_max_concurrency(max_concurrent)
         return True
 
     def suggest(self, trial_id: str) -> Config | str | None:
         """A configuration, or None at the limit."""
+        if not self._limits:
+            return self.searcher.suggest(trial_id)
         if len(self.live_trials) >= self.max_concurrent:
             return None
         config = self.searcher.suggest(trial_id)
@@ -102,6 +107,8 @@ class ConcurrencyLimiter(_Around):
 
     def on_trial_complete(self, trial_id: str, result: Report | None = None, error: bool = False) -> None:
         """Pass it on; with `batch` when all have ended. Nothing happens for a trial that it does not know."""
+        if not self._limits:
+            self.searcher.on_trial_complete(trial_id, result=result, error=error)
         if trial_id not in self.live_trials:
             return
         self.cached_results[trial_id] = result, error

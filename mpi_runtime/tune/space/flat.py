@@ -31,13 +31,14 @@ def domains(space: Mapping[str, object], prefix: str = "") -> dict[str, Known]:
 
 
 def unflatten_dict(dt: Mapping[str, object], delimiter: str = "/") -> Config:
-    """Values by names such as `layer/units` as nested dictionaries: Ray's function."""
-    found: Config = {}
+    """Values by names such as `layer/units` as nested dictionaries of the same class: Ray's function."""
+    kind = type(dt) if isinstance(dt, dict) else dict
+    found: Config = kind()
     for name, value in dt.items():
         *path, last = name.split(delimiter)
         inside = found
         for part in path:
-            inside = inside.setdefault(part, {})
+            inside = inside.setdefault(part, kind())
         inside[last] = value
     return found
 

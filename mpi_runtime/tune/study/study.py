@@ -37,7 +37,7 @@ import math
 import numbers
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mpi_runtime.tune.counting import begun, completed, folder_of, leaves, tag
 from mpi_runtime.tune.schedulers.base import (
@@ -90,6 +90,9 @@ ASKED_MAX = 1000
 
 class Study:
     """The trials of one experiment. `begin` and `handle` return orders for the driver."""
+
+    recall: Callable[[str, Config], Config] | None = None
+    """While a journal is replayed: makes of a drawn configuration the one that the trial had."""
 
     def __init__(
         self,
@@ -523,6 +526,8 @@ class Study:
         suggested = config
         if not self.searcher.takes_grids:
             config = resolve(merged_space(self.space, config), {}, rng_of(self.seed, index, DRAWS))
+        if self.recall is not None:
+            config = self.recall(trial_id, config)
         trial = self.trials[trial_id] = Trial(trial_id, index, config, trainable_name=self.trainable_name)
         self.configs[trial_id] = config
         if self.searcher.takes_grids:

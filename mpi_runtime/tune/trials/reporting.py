@@ -6,6 +6,7 @@ import math
 import os
 import socket
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -152,6 +153,27 @@ class Context:
 TuneContext = Context
 
 
+class Outside(Context):
+    """What a function of a trial gets that a program calls by hand: one process, and no names."""
+
+    def __init__(self) -> None:
+        self._ranks = ALONE
+
+    def __getattribute__(self, name: str) -> Any:
+        """Questions about the trial have the answer None."""
+        found = super().__getattribute__(name)
+        return _nothing if name in OF_TRIALS else found
+
+
+OF_TRIALS = frozenset(
+    f"get_{name}" for name in ("trial_id", "trial_name", "trial_dir", "experiment_name", "storage", "trial_resources")
+)
+
+
+def _nothing() -> None:
+    return None
+
+
 class TrialRun:
     """One run of a trial, in its process."""
 
@@ -168,6 +190,8 @@ class TrialRun:
         self.iteration = start.iteration
         self.latest = start.checkpoint
         """The checkpoint that `get_checkpoint` returns."""
+        self.saved_step: int | None = None
+        """Of a class: its last step, if a checkpoint was reported with it."""
 
     def report(self, metrics: Mapping[str, object], checkpoint: Checkpoint | None) -> None:
         """Send a report to the driver, and wait for its decision. StopTrial: the trial ends here."""
@@ -259,32 +283,42 @@ def report(metrics: Mapping[str, object], checkpoint: Checkpoint | None = None) 
             cannot be written becomes text, with a warning.
         checkpoint: the state from which it continues after a pause or a failure.
 
+    Outside of a trial, where a program calls its function by hand, this is a warning, and nothing else happens.
+
     Raises:
-        RuntimeError: this is not a trial.
         TypeError: a value is an array, or `checkpoint` is not a `Checkpoint`.
     """
-    trial_run().report(metrics, checkpoint)
+    if _run is None:
+        _warn("report", 4)
+    else:
+        _run.report(metrics, checkpoint)
 
 
 @published("mpi_runtime.tune")
 def get_checkpoint() -> Checkpoint | None:
     """The last checkpoint that this trial has reported, also in earlier attempts; None: it has reported none.
 
-    In a training with several workers, one that is in memory does not count until the next attempt.
+    In a training with several workers, one that is in memory does not count until the next attempt. Outside of a trial
+    there is none, and a warning.
     """
-    run = trial_run()
-    return None if run.latest is None else run.latest.opened(run.start.experiment)
+    if _run is None:
+        _warn("get_checkpoint")
+        return None
+    return None if _run.latest is None else _run.latest.opened(_run.start.experiment)
 
 
 @published("mpi_runtime.tune")
 def get_context() -> Context:
-    """Names and directories of this trial.
+    """Names and directories of this trial; outside of one they are None, and there is a warning."""
+    if _run is None:
+        _warn("get_context")
+        return Outside()
+    return Context(_run.start, _run.ranks, _run.storage)
 
-    Raises:
-        RuntimeError: this is not a trial.
-    """
-    run = trial_run()
-    return Context(run.start, run.ranks, run.storage)
+
+def _warn(name: str, level: int = 3) -> None:
+    why = f"{name}() has no effect here: this is not a trial, nor the function of a trainer. It returns nothing."
+    warnings.warn(why, stacklevel=level)
 
 
 def plain(metrics: Mapping[str, object]) -> tuple[Report, str]:

@@ -19,7 +19,7 @@ from mpi_runtime.tune.trial import DEFAULT_METRIC, Report
 from mpi_runtime.tune.trials.checkpoint import Checkpoint
 from mpi_runtime.tune.trials.output import copied
 from mpi_runtime.tune.trials.reporting import StopTrial, TrialRun, TrialStart
-from mpi_runtime.tune.trials.trainable import Prepared, Trainable, positional
+from mpi_runtime.tune.trials.trainable import Prepared, Trainable, positional, saved_in
 from mpi_runtime.util.streams import emits
 
 
@@ -127,7 +127,7 @@ def _run_class(cls: type[Trainable], settings: RunSettings, run: TrialRun, param
     except StopTrial:
         is_reusable = True
     finally:
-        if is_reusable and settings.at_end:
+        if is_reusable and settings.at_end and run.saved_step != trainable.iteration:
             _save_at_end(trainable, run)
         if is_reusable and settings.reuse:
             _idle[start.experiment] = trainable
@@ -154,6 +154,7 @@ def _steps(trainable: Trainable, settings: RunSettings, run: TrialRun) -> None:
         is_due = settings.frequency and trainable.iteration % settings.frequency == 0
         saves = is_due or (isinstance(result, Mapping) and result.get("should_checkpoint"))
         with _saved(trainable) if saves else contextlib.nullcontext() as checkpoint:
+            run.saved_step = trainable.iteration if saves else None  # before: the report may end the trial
             run.report(result, checkpoint)
 
 
@@ -163,7 +164,7 @@ def _saved(trainable: Trainable) -> Iterator[Checkpoint]:
     import tempfile  # not at the top: functions need none
 
     with tempfile.TemporaryDirectory(prefix="checkpoint-") as folder:
-        yield trainable.save(folder)
+        yield saved_in(folder, trainable)
 
 
 def _save_at_end(trainable: Trainable, run: TrialRun) -> None:

@@ -116,14 +116,9 @@ class Trainable:
 
         folder = checkpoint_dir or tempfile.mkdtemp(prefix="checkpoint-")
         os.makedirs(folder, exist_ok=True)
-        made = self.save_checkpoint(folder)
-        if isinstance(made, Mapping):  # later steps may change what it refers to
-            saved = Checkpoint.from_dict(copy.deepcopy(dict(made)))
-        elif made is None or os.path.abspath(made) == os.path.abspath(folder):
-            saved = Checkpoint.from_directory(folder)
-        else:
-            raise ValueError(f"save_checkpoint({folder!r}) may return this directory or a dictionary, not {made!r}")
-        saved._saved_at = self.iteration
+        saved = saved_in(folder, self)
+        if saved.is_in_memory and checkpoint_dir is not None:
+            saved.to_directory(folder)  # so that `restore` takes the path too
         return saved
 
     def restore(self, checkpoint: Checkpoint | str | os.PathLike[str]) -> None:
@@ -154,6 +149,19 @@ class Trainable:
     def default_resource_request(cls, config: Config) -> PlacementGroupFactory | None:
         """The resources of a trial with this configuration; None: a CPU."""
         return None
+
+
+def saved_in(folder: str, trainable: Trainable) -> Checkpoint:
+    """The state of a class: a dictionary, or the files that it has written into a directory."""
+    made = trainable.save_checkpoint(folder)
+    if isinstance(made, Mapping):  # later steps may change what it refers to
+        saved = Checkpoint.from_dict(copy.deepcopy(dict(made)))
+    elif made is None or os.path.abspath(made) == os.path.abspath(folder):
+        saved = Checkpoint.from_directory(folder)
+    else:
+        raise ValueError(f"save_checkpoint({folder!r}) may return this directory or a dictionary, not {made!r}")
+    saved._saved_at = trainable.iteration
+    return saved
 
 
 @published("mpi_runtime.tune")

@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import pickle
+import random
 import re
 import shutil
 import signal
@@ -10,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mpi_runtime import tune
@@ -129,6 +132,48 @@ def test_an_experiment_that_is_cut_at_any_line_or_within_it_ends_the_same(tmp_pa
         assert outcome(results) == expected, number
         numbers = [line.number for line in journal.read(cut)]
         assert numbers == list(range(len(numbers)))
+
+
+def own_random(config: dict[str, Any]) -> None:
+    tune.report({"score": config["list"][0], "x": config["deep"]["x"]})
+    if not Path(config["folder"], "repaired").exists():
+        raise ValueError("not yet")
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize("search", [None, "numbers"])
+def test_what_functions_of_the_space_have_drawn_by_themselves_stays(search: str | None, tmp_path: Path) -> None:
+    class Numbers(tune.search.Searcher):
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            return {"n": len(trial_id)}
+
+    space = {
+        "deep": {"x": tune.sample_from(lambda: random.random())},
+        "y": tune.sample_from(lambda config: config["deep"]["x"] + 1),
+        "list": [tune.sample_from(lambda: np.float64(random.random()))],
+        "both": tune.sample_from(lambda: {"a": random.randint(0, 10**9), "b": (random.random(), "text", None)}),
+        "several": tune.sample_from(lambda: [random.random()] * random.randint(1, 5)),
+        "choice": tune.grid_search([tune.sample_from(lambda: str(random.random())), 3]) if search is None else 3,
+        "folder": str(tmp_path),
+    }
+    first = tune.Tuner(
+        own_random,
+        param_space=space,
+        tune_config=tune.TuneConfig(num_samples=2, search_alg=Numbers() if search else None),
+        run_config=tune.RunConfig("e", tmp_path, verbose=0),
+    ).fit()
+    read = tune.ExperimentAnalysis(tmp_path / "e").results_grid
+    assert [one.config for one in read] == [one.config for one in first]
+    assert [one.metrics for one in read] == [one.metrics for one in first]
+    kept = pickle.loads(pickle.dumps(tune.ExperimentAnalysis(read)))
+    assert [one.config for one in kept.trials] == [one.config for one in first]
+    (tmp_path / "repaired").touch()
+    again = tune.Tuner.restore(tmp_path / "e", own_random, resume_errored=True).fit()
+    assert not again.errors
+    assert [one.config for one in again] == [one.config for one in first]
+    for one in again:
+        assert one.config["y"] - 1 == pytest.approx(one.config["deep"]["x"]) == one.metrics["x"]
+    assert all(type(one.config["list"][0]) is np.float64 and type(one.config["both"]["b"]) is tuple for one in again)
 
 
 @pytest.mark.usefixtures("job")
@@ -349,9 +394,12 @@ def test_a_full_disk_ends_it_and_with_more_room_it_goes_on(tmp_path: Path, monke
 
 @pytest.mark.usefixtures("job")
 def test_a_searcher_that_draws_otherwise_cannot_be_resumed(tmp_path: Path) -> None:
-    space = {"a": tune.sample_from(lambda: os.urandom(4).hex())}
+    class Otherwise(tune.search.Searcher):
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            return {"a": os.urandom(4).hex()}
+
     run = tune.RunConfig(name="e", storage_path=tmp_path, verbose=0)
-    tune.Tuner(lambda config: {"x": 1}, param_space=space, run_config=run).fit()
+    tune.Tuner(lambda config: {"x": 1}, tune_config=tune.TuneConfig(search_alg=Otherwise()), run_config=run).fit()
     with pytest.raises(JournalError, match=r"Trial \w+_00000 had the configuration"):
         tune.Tuner.restore(tmp_path / "e").fit()
 

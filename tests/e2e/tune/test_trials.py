@@ -120,6 +120,41 @@ def test_as_ray_trials_have_files_unless_a_variable_says_no(value: str, expected
     assert completed.stdout.strip() == f"{expected} True"
 
 
+STEPS = """
+import logging, os, sys, tempfile
+from ray import logger, tune
+
+class Steps(tune.Trainable):
+    def step(self):
+        logger.info("a line")
+        return {"x": self.iteration}
+    def save_checkpoint(self, checkpoint_dir):
+        return {"i": self.iteration}
+    def load_checkpoint(self, checkpoint):
+        pass
+
+checkpoints = tune.CheckpointConfig(checkpoint_frequency=int(sys.argv[1]))
+settings = tune.RunConfig(
+    "e", tempfile.mkdtemp(), verbose=0, stop={"training_iteration": 3}, checkpoint_config=checkpoints, log_to_file=True)
+result = tune.Tuner(Steps, run_config=settings).fit()[0]
+print([(os.path.basename(one.path), report["training_iteration"]) for one, report in result.best_checkpoints])
+print(open(result.path + "/stderr").read().count("-- a line"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("frequency", "expected"),
+    [
+        ("1", "[('checkpoint_000000', 1), ('checkpoint_000001', 2), ('checkpoint_000002', 3)]"),
+        ("2", "[('checkpoint_000000', 2), ('checkpoint_000001', 3)]"),
+    ],
+)
+def test_as_ray_all_checkpoints_of_a_class_are_kept_and_its_last_step_has_one(frequency: str, expected: str) -> None:
+    completed = run_program(STEPS, frequency, options=("-m", "mpi_runtime", "--as-ray")).expect(0)
+    assert completed.stdout.splitlines() == [expected, "3"]
+    assert completed.stderr.count("-- a line") == 3, "lines of this logger are shown from INFO on, as in Ray"
+
+
 def named(trial: tune.trial.Trial) -> str:
     return "odd" if trial.config["x"] % 2 else f"x={trial.config['x']}"
 

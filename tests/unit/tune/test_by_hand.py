@@ -71,8 +71,9 @@ def test_a_class_returns_the_directory_in_which_it_has_saved_its_state(tmp_path:
         Returning({"more": "/count"}).save(str(tmp_path))
 
 
-def test_the_directory_of_a_state_is_restored(tmp_path: Path) -> None:
-    first, second = Files({}), Files({})
+@pytest.mark.parametrize("kind", [Files, Values])
+def test_the_directory_of_a_state_is_restored(kind: type[Files], tmp_path: Path) -> None:
+    first, second = kind({}), kind({})
     first.train()
     first.save(str(tmp_path))
     second.restore(tmp_path)
@@ -111,9 +112,24 @@ def test_a_class_becomes_another_trial_by_hand() -> None:
 
 def test_loggers_may_be_called_by_hand(tmp_path: Path) -> None:
     trial = Trial("t", 0, {"x": 1}, local_path=str(tmp_path))
+    assert trial.path == trial.local_path
     for logger in (tune.JsonLoggerCallback(), tune.CSVLoggerCallback()):
         logger.on_trial_result(1, [], trial, {"a": 1, "training_iteration": 1})
         logger.on_trial_complete(2, [], trial)
     assert Path(tmp_path, "result.json").read_text() == '{"a": 1, "training_iteration": 1}\n'
     assert Path(tmp_path, "progress.csv").read_text() == "a,training_iteration\n1,1\n"
     assert pickle.loads(Path(tmp_path, "params.pkl").read_bytes()) == {"x": 1}
+
+
+def test_a_function_of_trials_can_be_called_by_hand() -> None:
+    def trial(config: dict[str, Any]) -> list[Any]:
+        context = tune.get_context()
+        tune.report({"x": config["x"]})
+        names = [context.get_trial_id(), context.get_trial_name(), context.get_trial_dir(), context.get_storage()]
+        ranks = [context.get_world_size(), context.get_world_rank(), context.get_local_rank(), context.get_node_rank()]
+        return [tune.get_checkpoint(), *names, context.get_trial_resources(), context.get_experiment_name(), *ranks]
+
+    with pytest.warns(UserWarning, match="this is not a trial") as warned:
+        assert trial({"x": 1}) == [None] * 7 + [1, 0, 0, 0]
+    assert [str(one.message).partition("(")[0] for one in warned] == ["get_context", "report", "get_checkpoint"]
+    assert {one.filename for one in warned} == {__file__}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,6 +54,8 @@ def best_after(searcher: Any, count: int, seed: int, space: Any = SPACE) -> floa
 def test_names_of_nested_domains_lead_there_and_back() -> None:
     assert list(domains(SPACE)) == ["x", "rate", "inner/n", "inner/kind"]
     assert unflatten_dict({"a": 1, "b/c": 2, "b/d": 3}) == {"a": 1, "b": {"c": 2, "d": 3}}
+    ordered = unflatten_dict(OrderedDict({"b/c": 2}))
+    assert [type(ordered), type(ordered["b"])] == [OrderedDict, OrderedDict]
     assert named({"a": 1, "b": {"c": 2}}, {"b/c": 0, "b/d": 0}) == {"b/c": 2}
 
 

@@ -96,6 +96,21 @@ def test_a_limiter_may_wait_for_a_batch() -> None:
     assert limiter.suggest("c") == {"n": 3}
 
 
+def test_a_searcher_that_sees_to_the_limit_itself_is_not_limited() -> None:
+    class Own(Numbers):
+        def set_max_concurrency(self, max_concurrent: int) -> bool:
+            self.most = max_concurrent
+            return True
+
+    inner = Own()
+    limiter = ConcurrencyLimiter(inner, 2, batch=True)
+    assert [limiter.suggest(name) for name in "abc"] == [{"n": 1}, {"n": 2}, {"n": 3}]
+    limiter.on_trial_complete("b", {"x": 2})
+    assert [inner.most, inner.told] == [2, [("b", {"x": 2}, False)]]
+    assert limiter.set_max_concurrency(5)
+    assert inner.most == 5
+
+
 def test_a_limited_experiment_runs_no_more_at_a_time() -> None:
     def steps(config: dict[str, Any], checkpoint: None) -> Any:
         yield 1.0, {"x": 1}, None
