@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import mpi_runtime
 from mpi_runtime.core import published
 from mpi_runtime.train.backend import BackendConfig
 from mpi_runtime.train.failures import ControllerError
@@ -105,10 +106,14 @@ def callbacks_of(context: TrainRunContext) -> list[Callback]:
 
 
 def new_checkpoint(directory: str, trial: Trial) -> Checkpoint | None:
-    """The checkpoint that came with the last report of a training, on disk or in memory; None: it had none."""
+    """The checkpoint that came with the last report of a training; None: it had none, or it is lost with its worker."""
     saved = trial.point
-    is_new = saved is not None and trial.checkpoint_at.iteration == trial.iteration
-    return opened(saved, directory) if is_new else None
+    if saved is None or trial.checkpoint_at.iteration != trial.iteration:
+        return None
+    try:
+        return opened(saved, directory)
+    except mpi_runtime.errors.MpiRuntimeError:
+        return None
 
 
 def opened(saved: Saved, directory: str) -> Checkpoint:

@@ -79,7 +79,7 @@ def _as_was(value: Any, known: object) -> Any:
         return value
     if isinstance(value, dict) and isinstance(known, dict) and value.keys() == known.keys():
         return {name: _as_was(one, known[name]) for name, one in value.items()}
-    if isinstance(value, list | tuple) and isinstance(known, list):
+    if type(value) in (list, tuple) and isinstance(known, list):
         pairs = zip(value, known, strict=False)
         return type(value)(map(_as_was, *zip(*pairs, strict=True))) if len(value) == len(known) else type(value)(known)
     if isinstance(value, np.generic) and isinstance(known, int | float | str):

@@ -95,7 +95,8 @@ def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event
             if event.checkpoint is not None:
                 if type(callback).on_checkpoint is not Callback.on_checkpoint:  # reading one in memory takes time
                     found = _opened(event.checkpoint, trial)
-                    callback.on_checkpoint(iteration=count, trials=trials, trial=trial, checkpoint=found)
+                    if found is not None:
+                        callback.on_checkpoint(iteration=count, trials=trials, trial=trial, checkpoint=found)
                 callback.on_trial_save(iteration=count, trials=trials, trial=trial)
         for trial in changed:
             if trial.status == Trial.RUNNING:
@@ -107,6 +108,9 @@ def notify(callbacks: Iterable[Callback], count: int, study: Study, event: Event
 
 
 def _opened(reported: Any, trial: Trial) -> Any:
-    """A checkpoint as users know it. In virtual time it is whatever the steps have yielded."""
+    """A checkpoint as users know it; None: it is lost. In virtual time it is whatever the steps have yielded."""
     opened = getattr(reported, "opened", None)
-    return reported if opened is None else opened(trial.local_experiment_path)
+    try:
+        return reported if opened is None else opened(trial.local_experiment_path)
+    except Exception:  # it was in memory alone, and died with the process of its trial, which runs again
+        return None

@@ -14,6 +14,7 @@ from mpi_runtime.tune.schedulers import ASHAScheduler, FIFOScheduler, Population
 from mpi_runtime.tune.schedulers.base import CONTINUE, PAUSE
 from mpi_runtime.tune.search import BasicVariantGenerator, Searcher
 from mpi_runtime.tune.show.remaining import Remaining, remaining_of
+from mpi_runtime.tune.study.callback import notify
 from mpi_runtime.tune.study.events import (
     Continue,
     Crashed,
@@ -93,6 +94,34 @@ def test_reports_are_completed() -> None:
     }
     machine.handle(Ended("00000"), 16.0)
     assert machine.trials["00000"].last_result["done"]
+
+
+class Lost:
+    """A checkpoint in memory, whose process has died."""
+
+    number = 0
+
+    def opened(self, _: str) -> object:
+        raise tune.TuneError("lost")
+
+
+def test_a_checkpoint_that_is_lost_before_a_callback_hears_of_it_ends_no_search() -> None:
+    class Notes(tune.Callback):
+        heard: tuple[str, ...] = ()
+
+        def on_checkpoint(self, *_: object, **__: object) -> None:
+            self.heard += ("checkpoint",)
+
+        def on_trial_save(self, *_: object, **__: object) -> None:
+            self.heard += ("save",)
+
+    machine, notes = study(1), Notes()
+    machine.begin(0.0)
+    for point in ("state", Lost()):
+        event = Reported("00000", {"x": 1}, point)
+        machine.handle(event, 1.0)
+        notify([notes], 1, machine, event, [])
+    assert notes.heard == ("checkpoint", "save", "save")
 
 
 @pytest.mark.parametrize("stop", [{"x": 5, "training_iteration": 9}, lambda _, result: result["x"] >= 5])
