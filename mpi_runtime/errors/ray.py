@@ -101,7 +101,11 @@ class RayDirectTransportError(InternalError):
 
 
 class ActorAlreadyExistsError(ValueError, MpiRuntimeError):
-    """A name is taken. Here this is a plain `ValueError`."""
+    """The name of an actor is taken by a living one."""
+
+
+class ActorClassInheritanceException(TypeError):
+    """A class was derived from an actor class. In Ray it is in `ray.actor`."""
 
 
 class ActorHandleNotFoundError(ValueError, MpiRuntimeError):
