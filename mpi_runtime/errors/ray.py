@@ -1,9 +1,9 @@
-"""Errors of Ray that almost nothing raises here, though a class of their kind may be.
+"""Errors of Ray that little or nothing raises here, though a class of their kind may be.
 
 Programs name them in `except`.
 """
 
-from mpi_runtime.errors import GetTimeoutError, InternalError, MpiRuntimeError, ObjectLostError
+from mpi_runtime.errors import ActorDiedError, GetTimeoutError, InternalError, MpiRuntimeError, ObjectLostError
 
 __all__ = [
     "ActorAlreadyExistsError", "ActorHandleNotFoundError", "AsyncioActorExit", "AuthenticationError",
@@ -108,5 +108,5 @@ class ActorClassInheritanceException(TypeError):
     """A class was derived from an actor class. In Ray it is in `ray.actor`."""
 
 
-class ActorHandleNotFoundError(ValueError, MpiRuntimeError):
-    """A handle of another cluster."""
+class ActorHandleNotFoundError(ValueError, ActorDiedError):
+    """A handle of a job that has ended, or of another one."""

@@ -152,6 +152,21 @@ def calls_without_a_job_after_shutdown():
         print(raised(lambda: ray.get(a.f.remote(), timeout=10), "RayError", "ValueError", "Exception") != "nothing")
 
 
+def killing_an_actor_of_an_ended_job():
+    """`ActorHandleNotFoundError`, which is a ValueError."""
+
+    @ray.remote
+    class A:
+        def f(self):
+            return 1
+
+    with _init(num_cpus=1):
+        a = A.remote()
+        ray.get(a.f.remote())
+    with _init(num_cpus=1):
+        print(raised(lambda: ray.kill(a), "ActorHandleNotFoundError", "ValueError", "RayError"))
+
+
 def what_init_returns():
     """A mapping with facts, and a context manager."""
     with _init(num_cpus=1) as context:
