@@ -25,7 +25,6 @@ _WITHOUT_MEANING = frozenset((
     "system_reserved_memory", "_driver_object_store_memory", "_enable_object_reconstruction", "_memory",
     "_metrics_export_port", "_node_ip_address", "_skip_env_hook", "_tracing_startup_hook",
     "_node_name", "_plasma_directory", "_redis_password", "_redis_username", "_system_config", "_temp_dir",
-    "_tracing_startup_hook",
 ))  # fmt: skip
 """Arguments of Ray's `init()` for processes, directories and ports that do not exist here."""
 

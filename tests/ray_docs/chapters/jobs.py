@@ -124,7 +124,8 @@ def memory_of_the_store():
 
 def arguments_without_meaning_here():
     """Old and internal arguments are accepted."""
-    with _init(num_cpus=1, logging_level="ERROR", configure_logging=False, _temp_dir=None):
+    internals = {"_enable_object_reconstruction": False, "_skip_env_hook": True, "_temp_dir": None}
+    with _init(num_cpus=1, logging_level="ERROR", configure_logging=False, **internals):
         print(ray.get(ray.put(1)))
 
 
