@@ -12,9 +12,8 @@ from mpi_runtime.core.calls.options import Options
 from mpi_runtime.core.calls.placement_groups import PlacementGroup, bundle_spec, get_current_placement_group
 from mpi_runtime.core.client.typed_ids import NodeID
 from mpi_runtime.core.driver import running
-from mpi_runtime.scheduler.places.constraints import NODE_ID
 from mpi_runtime.scheduler.protocol.amounts import Request
-from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NODE_ID, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.scheduler.protocol.resources import fits, pool_for
 
