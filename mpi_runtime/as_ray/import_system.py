@@ -17,6 +17,8 @@ from mpi_runtime.as_ray.ray_names import ABSENT, LIBRARIES, MODULES, RENAMED
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder
 
+FACTS = ("__commit__", "__version__")
+"""Attributes with underscores that are looked up; others are Python's own."""
 _NOT_FOUND = object()
 
 
@@ -81,7 +83,7 @@ def _find(name: str, attribute: str) -> object:
             raise AttributeError(str(error), name=attribute) from error
     if attribute == "__all__":  # asked for by `from ray import *`
         return _public(name)
-    value = _own(name, attribute) if not attribute.startswith("__") or attribute == "__version__" else _NOT_FOUND
+    value = _own(name, attribute) if not attribute.startswith("__") or attribute in FACTS else _NOT_FOUND
     if value is not _NOT_FOUND:
         return value
     if (path in ABSENT or name in ABSENT) and not attribute.startswith("_"):

@@ -59,7 +59,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "ray.data.preprocessors.utils": ("mpi_runtime.data.preprocessors.texts",),
     "ray.exceptions": ("mpi_runtime.exceptions",),
-    "ray.experimental": ("mpi_runtime.util.locations",),
+    **dict.fromkeys(("ray.experimental", "ray.experimental.locations"), ("mpi_runtime.util.locations",)),
     **{
         f"ray.{module}.{name}": sources
         for module in ("experimental.state", "util.state")
@@ -198,8 +198,10 @@ RENAMED: dict[str, str] = {
         f"ray.util.{name}": f"mpi_runtime.as_ray.annotations.{name}"
         for name in ("Deprecated", "DeveloperAPI", "PublicAPI")
     },
-    "ray.util.disable_log_once_globally": "mpi_runtime.as_ray.debug.disable_log_once_globally",
-    "ray.util.log_once": "mpi_runtime.as_ray.debug.log_once",
+    **{
+        f"ray.util.{name}": f"mpi_runtime.as_ray.debug.{name}"
+        for name in ("disable_log_once_globally", "enable_periodic_logging", "log_once")
+    },
     **{
         f"ray.util.{module}.{name}": f"mpi_runtime.as_ray.renamed.{name}"
         for module in ("collective", "collective.collective")
@@ -214,6 +216,7 @@ RENAMED: dict[str, str] = {
     "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
     "ray.tune.search.variant_generator.format_vars": "mpi_runtime.tune.counting.format_vars",
     "ray.tune.schedulers.create_scheduler": "mpi_runtime.tune.create_scheduler",
+    "ray.actor.ActorClassInheritanceException": "mpi_runtime.errors.ray.ActorClassInheritanceException",
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",
     **{f"ray.train.lightning.Ray{name}": f"mpi_runtime.train.lightning.{name}" for name in _STRATEGIES},
     "ray.train.huggingface.transformers.RayTrainReportCallback": "mpi_runtime.train.transformers.ReportCallback",

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __version__ = environment().get(RAY_VERSION, "2.60.0")
 """The version of Ray whose API is followed. Libraries compare it with the version that they need."""
 
+__commit__ = ""
+"""The commit of Ray's sources: there is none."""
+
 ObjectID = mpi_runtime.ObjectRef
 
 
@@ -41,7 +44,9 @@ def init(
         logging_config = LoggingConfig(encoding)  # type: ignore[arg-type]  # it checks it
     if job_config is not None:
         options = job_config.arguments(options)
-    return _init(*arguments, logging_config=logging_config, **options)
+    context = _init(*arguments, logging_config=logging_config, **options)
+    context.ray_version, context.ray_commit = __version__, __commit__  # type: ignore[attr-defined]  # only Ray's has it
+    return context
 
 
 init.__wrapped__ = mpi_runtime.init  # type: ignore[attr-defined]  # for its signature
@@ -79,6 +84,6 @@ SCRIPT_MODE, WORKER_MODE, LOCAL_MODE, SPILL_WORKER_MODE, RESTORE_WORKER_MODE = r
 
 __all__ = [
     *("LOCAL_MODE", "RESTORE_WORKER_MODE", "SCRIPT_MODE", "SPILL_WORKER_MODE", "WORKER_MODE"),
-    *("Language", "ObjectID", "__version__"),
+    *("Language", "ObjectID", "__commit__", "__version__"),
     *("cancel", "get", "init", "logger", "nodes", "shutdown", "wait"),
 ]

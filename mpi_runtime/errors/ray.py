@@ -1,9 +1,9 @@
-"""Errors of Ray that almost nothing raises here, though a class of their kind may be.
+"""Errors of Ray that little or nothing raises here, though a class of their kind may be.
 
 Programs name them in `except`.
 """
 
-from mpi_runtime.errors import GetTimeoutError, InternalError, MpiRuntimeError, ObjectLostError
+from mpi_runtime.errors import ActorDiedError, GetTimeoutError, InternalError, MpiRuntimeError, ObjectLostError
 
 __all__ = [
     "ActorAlreadyExistsError", "ActorHandleNotFoundError", "AsyncioActorExit", "AuthenticationError",
@@ -101,8 +101,12 @@ class RayDirectTransportError(InternalError):
 
 
 class ActorAlreadyExistsError(ValueError, MpiRuntimeError):
-    """A name is taken. Here this is a plain `ValueError`."""
+    """The name of an actor is taken by a living one."""
 
 
-class ActorHandleNotFoundError(ValueError, MpiRuntimeError):
-    """A handle of another cluster."""
+class ActorClassInheritanceException(TypeError):
+    """A class was derived from an actor class. In Ray it is in `ray.actor`."""
+
+
+class ActorHandleNotFoundError(ValueError, ActorDiedError):
+    """A handle of a job that has ended, or of another one."""

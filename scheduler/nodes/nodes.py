@@ -7,9 +7,8 @@ from mpi_runtime.scheduler.dispatch import fair_shares
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.places import gpu_pool
-from mpi_runtime.scheduler.places.constraints import HOSTNAME, NODE_ID
 from mpi_runtime.scheduler.protocol.effects import GPU
-from mpi_runtime.scheduler.protocol.events import DRIVER
+from mpi_runtime.scheduler.protocol.events import DRIVER, HOSTNAME, NODE_ID
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan, RankJoined
 from mpi_runtime.scheduler.protocol.resources import Pool

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from mpi_runtime.scheduler.places import gpu_pool
 from mpi_runtime.scheduler.protocol.amounts import Request
-from mpi_runtime.scheduler.protocol.events import EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.protocol.events import EXISTS, IN, NODE_ID, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.limits import EXPLAINED_MAX
 from mpi_runtime.scheduler.protocol.resources import Pool, copy_of, fits, pool_for, subtract, subtract_gpus
 from mpi_runtime.scheduler.records.grant_sources import NOTHING, Source
@@ -22,9 +22,6 @@ from mpi_runtime.scheduler.records.records import ANYWHERE, Bundle, Function, No
 from mpi_runtime.scheduler.records.state import State
 from mpi_runtime.scheduler.values.objects import await_value
 
-NODE_ID = "ray.io/node-id"
-HOSTNAME = "hostname"
-"""Labels that every node has."""
 _number = attrgetter("number")
 ABLE_MAX = 256
 """Conditions on labels for which the nodes are kept."""

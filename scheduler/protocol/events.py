@@ -34,6 +34,8 @@ DRIVER = 0
 
 STREAMING, DYNAMIC = -1, -2
 """For `num_returns`: references to items one by one while the call runs; or all of them when it has ended."""
+NODE_ID, HOSTNAME = "ray.io/node-id", "hostname"
+"""Labels that every node has."""
 IN, NOT_IN, EXISTS, ABSENT = range(4)
 PACK, SPREAD, STRICT_PACK, STRICT_SPREAD = STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 """Where the bundles of a placement group are placed: on few or many nodes if possible; on one, or each on its own,

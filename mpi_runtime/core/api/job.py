@@ -22,9 +22,9 @@ from mpi_runtime.show import log
 _WITHOUT_MEANING = frozenset((
     "include_dashboard", "dashboard_host", "dashboard_port", "configure_logging", "logging_format", "job_config",
     "local_mode", "allow_multiple", "enable_resource_isolation", "system_reserved_cpu",
-    "system_reserved_memory", "_driver_object_store_memory", "_memory", "_metrics_export_port", "_node_ip_address",
+    "system_reserved_memory", "_driver_object_store_memory", "_enable_object_reconstruction", "_memory",
+    "_metrics_export_port", "_node_ip_address", "_skip_env_hook", "_tracing_startup_hook",
     "_node_name", "_plasma_directory", "_redis_password", "_redis_username", "_system_config", "_temp_dir",
-    "_tracing_startup_hook",
 ))  # fmt: skip
 """Arguments of Ray's `init()` for processes, directories and ports that do not exist here."""
 

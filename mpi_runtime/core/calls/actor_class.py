@@ -19,6 +19,7 @@ from mpi_runtime.core.calls.submitter import Registered
 from mpi_runtime.core.client.object_ref import ObjectRef, weak_actor
 from mpi_runtime.core.client.submitting import create_actor, create_named_actor
 from mpi_runtime.core.driver import running
+from mpi_runtime.errors.ray import ActorAlreadyExistsError, ActorClassInheritanceException
 from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 P = ParamSpec("P")
@@ -197,7 +198,7 @@ class ActorClass(Registered, Generic[T, Init]):
         )
 
     def __mro_entries__(self, _: object) -> NoReturn:
-        raise TypeError(
+        raise ActorClassInheritanceException(
             f"{self._name} is an actor class, and cannot be derived from. Derive from the plain class, and make the "
             "result remote."
         )
@@ -274,7 +275,7 @@ class ActorClass(Registered, Generic[T, Init]):
             return ActorHandle(ref, self._name, self._methods)
         if self._options.get("get_if_exists"):
             return weak_handle(found, handle)
-        raise ValueError(
+        raise ActorAlreadyExistsError(
             f"The name {name!r} is taken{inside(namespace)} by a living actor. Choose another name, get that actor "
             "with get_actor(), or pass get_if_exists=True."
         )

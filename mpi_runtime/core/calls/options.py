@@ -40,6 +40,7 @@ WHOLE_MAX = 2**62
 COUNT_MAX = 2**31 - 1
 _INSTEAD = {
     "tensor_transport": "leave it out: tensors go through the object store, or by util.collective",
+    "enable_tensor_transport": "leave it out: tensors go through the object store, or by util.collective",
     "object_store_memory": "it belongs to the whole node: use init(object_store_memory=...)",
 }
 """Options that only Ray has, and what to do instead."""

@@ -13,7 +13,7 @@ from mpi_runtime.core.calls.placement_groups import PlacementGroup, bundle_spec,
 from mpi_runtime.core.client.typed_ids import NodeID
 from mpi_runtime.core.driver import running
 from mpi_runtime.scheduler.protocol.amounts import Request
-from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NOT_IN, Label, Where
+from mpi_runtime.scheduler.protocol.events import ABSENT, EXISTS, IN, NODE_ID, NOT_IN, Label, Where
 from mpi_runtime.scheduler.protocol.questions import Nodes
 from mpi_runtime.scheduler.protocol.resources import fits, pool_for
 
@@ -54,6 +54,8 @@ class NodeAffinitySchedulingStrategy:
     soft: bool
     """True: any node will do if the node does not exist or is too small. False: the call then fails with
     `InfeasibleResourceError`."""
+    _spill_on_unavailable: bool = False
+    """With `soft`: any node will do also while the node has no room."""
 
     def __post_init__(self) -> None:
         if isinstance(self.node_id, NodeID):  # as the old `get_runtime_context().node_id` gives it
@@ -62,6 +64,8 @@ class NodeAffinitySchedulingStrategy:
             raise TypeError(f"node_id must be the 'NodeID' of one of nodes(), not {self.node_id!r}")
         if not isinstance(self.soft, bool):
             raise TypeError(f"soft must be True or False, not {self.soft!r}")
+        if self._spill_on_unavailable and not self.soft:
+            raise ValueError("_spill_on_unavailable needs soft=True: without it only the node itself will do")
 
 
 class _Condition:
@@ -193,6 +197,8 @@ def where(name: str, options: Mapping[str, object], request: Request, inherited:
             )
         return _in_group(name, strategy.placement_group, strategy, request)
     if isinstance(strategy, NodeAffinitySchedulingStrategy):
+        if strategy._spill_on_unavailable:
+            return Where(labels=selector, preferred=(Label(NODE_ID, IN, (strategy.node_id,)),))
         return Where(node=strategy.node_id, soft=strategy.soft, labels=selector)
     if isinstance(strategy, NodeLabelSchedulingStrategy):
         return Where(labels=selector + _labels("hard", strategy.hard), preferred=_labels("soft", strategy.soft))

@@ -16,7 +16,8 @@ from mpi_runtime.core.client.client import Client
 from mpi_runtime.core.client.futures import Outcome
 from mpi_runtime.core.client.typed_ids import JobID, TaskID, job_id
 from mpi_runtime.core.objects import collecting
-from mpi_runtime.errors import ActorDiedError, ObjectLostError
+from mpi_runtime.errors import ObjectLostError
+from mpi_runtime.errors.ray import ActorHandleNotFoundError
 from mpi_runtime.scheduler.protocol.ids import ID_BYTES, first_of
 from mpi_runtime.scheduler.protocol.questions import Explain
 
@@ -183,9 +184,9 @@ class ActorRef(ObjectRef[object]):
     __slots__ = ()
 
     def check_job(self) -> None:
-        """Raise `ActorDiedError` if the job of this actor has ended, or is not the one of the caller."""
+        """Raise `ActorHandleNotFoundError` if the job of this actor has ended, or is not the one of the caller."""
         if _is_foreign(self._client):
-            raise ActorDiedError(_why(self._client).format(f"Actor {self.hex()}"))
+            raise ActorHandleNotFoundError(_why(self._client).format(f"Actor {self.hex()}"))
 
     def __del__(self) -> None:
         try:

@@ -16,7 +16,7 @@ READERS = 16
 
 
 def schemas_of(paths: Sequence[str]) -> list[pyarrow.Schema]:
-    """The columns of each file. A file that cannot be read here is left out: its task says so."""
+    """The columns of each file. A file that cannot be read here is left out: its task will fail."""
     with ThreadPoolExecutor(min(READERS, len(paths))) as threads:
         return [one for one in threads.map(_schema_of, paths) if one is not None]
 

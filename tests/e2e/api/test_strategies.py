@@ -199,6 +199,11 @@ def run(count=1, **options):
 ids = {node["NodeName"]: node["NodeID"] for node in ray.nodes()}
 print(sorted(ids))
 print(run(6, scheduling_strategy=NodeAffinitySchedulingStrategy(ids["host2"], False)) == ["host2"] * 6)
+there = NodeAffinitySchedulingStrategy(ids["host2"], True, _spill_on_unavailable=True)
+print(run(1, scheduling_strategy=there))
+full = Actor.options(num_cpus=2, scheduling_strategy=NodeAffinitySchedulingStrategy(ids["host2"], False)).remote()
+print(ray.get(full.where.remote()), run(1, scheduling_strategy=there))
+del full
 print(run(6, resources={"ssd": 1}) == ["host2"] * 6, ray.cluster_resources()["ssd"])
 print(run(6, label_selector={"hostname": "host1"}) == ["host1"] * 6)
 print(run(6, scheduling_strategy=NodeLabelSchedulingStrategy({"hostname": NotIn("host1")})) == ["host2"] * 6)
@@ -224,6 +229,8 @@ print(group.wait(0.1), placement_group_table(group)["stats"])
     assert lines == [
         "['host1', 'host2']",
         "True",
+        "['host2']",
+        "host2 ['host1']",
         "True 2.0",
         "True",
         "True",

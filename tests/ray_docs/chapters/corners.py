@@ -1,12 +1,15 @@
 """Corners of tasks, actors, pools, queues, generators and states that programs meet."""
 
 import asyncio
+import warnings
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError, TaskCancelledError
 from ray.util import ActorPool, as_completed, map_unordered
+from ray.util.annotations import Deprecated, RayDeprecationWarning
 from ray.util.multiprocessing import Pool
 from ray.util.queue import Empty, Full, Queue
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tests.ray_docs.helpers import eventually, raised
 
@@ -206,3 +209,97 @@ def pools_of_processes():
     pool.close()
     print(raised(lambda: pool.apply(abs, (1,)), "ValueError"))
     pool.join()
+
+
+def a_taken_name_has_an_error_of_its_own():
+    """`ActorAlreadyExistsError`, which is a ValueError."""
+
+    @ray.remote(num_cpus=0)
+    class A:
+        pass
+
+    a = A.options(name="docs-corner").remote()
+    print(
+        raised(lambda: A.options(name="docs-corner").remote(), "ActorAlreadyExistsError", "ValueError", "RayError"),
+        A.options(name="docs-corner", get_if_exists=True).remote() == a,
+    )
+
+
+def deriving_from_an_actor_class_has_an_error_of_its_own():
+    """`ray.actor.ActorClassInheritanceException`, which is a TypeError."""
+
+    @ray.remote
+    class A:
+        pass
+
+    try:
+
+        class B(A):
+            pass
+
+    except ray.actor.ActorClassInheritanceException as error:
+        print("refused", isinstance(error, TypeError))
+
+
+def a_busy_node_is_left_where_that_is_allowed():
+    """`_spill_on_unavailable` of `NodeAffinitySchedulingStrategy`, with `soft` alone."""
+    id = ray.get_runtime_context().get_node_id()
+
+    @ray.remote
+    def f():
+        return ray.get_runtime_context().get_node_id() == id
+
+    here, gone = (
+        NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for node in (id, "00" * 28)
+    )
+    print(ray.get([f.options(scheduling_strategy=one).remote() for one in (here, gone)]))
+    print(raised(lambda: NodeAffinitySchedulingStrategy(id, soft=False, _spill_on_unavailable=True), "ValueError"))
+
+
+def deprecated_definitions_warn_where_asked():
+    """`Deprecated(warning=True)` warns at each call, with its message."""
+
+    @Deprecated(message="Use another.", warning=True)
+    def f(x):
+        return x
+
+    @Deprecated(message="Use another.", warning=True)
+    class C:
+        def __init__(self, x):
+            self.x = x
+
+    @Deprecated
+    def g():
+        return 3
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        print(f(1), C(2).x, isinstance(C(2), C), g())
+    print([(one.category is RayDeprecationWarning, "Use another." in str(one.message)) for one in seen])
+
+
+def lines_that_were_logged_can_be_forgotten():
+    """`reset_log_once` of `ray.util.debug`, one key or all of them."""
+    from ray.util import enable_periodic_logging  # noqa: F401  # that it is there
+    from ray.util.debug import log_once, reset_log_once
+
+    print(log_once("docs-a"), log_once("docs-b"), log_once("docs-a"))
+    reset_log_once("docs-a")
+    print(log_once("docs-a"), log_once("docs-b"))
+    reset_log_once()
+    print(log_once("docs-a"), log_once("docs-b"))
+
+
+def what_init_returns():
+    """Versions, and facts about the job as attributes and keys."""
+    found = ray.init(ignore_reinit_error=True, log_to_driver=False)
+    print(found.ray_version == ray.__version__, found.ray_commit == ray.__commit__)
+    print(found["node_id"] == found.address_info["node_id"] == ray.get_runtime_context().get_node_id())
+
+
+def locations_have_a_module():
+    """`ray.experimental.locations`."""
+    from ray.experimental import get_local_object_locations, get_object_locations, locations
+
+    print(locations.get_object_locations is get_object_locations)
+    print(locations.get_local_object_locations is get_local_object_locations)

@@ -124,7 +124,8 @@ def memory_of_the_store():
 
 def arguments_without_meaning_here():
     """Old and internal arguments are accepted."""
-    with _init(num_cpus=1, logging_level="ERROR", configure_logging=False, _temp_dir=None):
+    internals = {"_enable_object_reconstruction": False, "_skip_env_hook": True, "_temp_dir": None}
+    with _init(num_cpus=1, logging_level="ERROR", configure_logging=False, **internals):
         print(ray.get(ray.put(1)))
 
 
@@ -150,6 +151,21 @@ def calls_without_a_job_after_shutdown():
         ray.get(a.f.remote())
     with _init(num_cpus=1):
         print(raised(lambda: ray.get(a.f.remote(), timeout=10), "RayError", "ValueError", "Exception") != "nothing")
+
+
+def killing_an_actor_of_an_ended_job():
+    """`ActorHandleNotFoundError`, which is a ValueError."""
+
+    @ray.remote
+    class A:
+        def f(self):
+            return 1
+
+    with _init(num_cpus=1):
+        a = A.remote()
+        ray.get(a.f.remote())
+    with _init(num_cpus=1):
+        print(raised(lambda: ray.kill(a), "ActorHandleNotFoundError", "ValueError", "RayError"))
 
 
 def what_init_returns():
