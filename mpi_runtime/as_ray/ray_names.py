@@ -216,7 +216,7 @@ RENAMED: dict[str, str] = {
     "ray.tune.search.create_searcher": "mpi_runtime.tune.create_searcher",
     "ray.tune.search.variant_generator.format_vars": "mpi_runtime.tune.counting.format_vars",
     "ray.tune.schedulers.create_scheduler": "mpi_runtime.tune.create_scheduler",
-    "ray.actor.ActorClassInheritanceException": "mpi_runtime.errors.ray.ActorClassInheritanceException",
+    "ray.actor.ActorClassInheritanceException": "mpi_runtime.core.calls.actor_class.ActorClassInheritanceException",
     "ray.actor.ActorProxy": "mpi_runtime.actor.ActorHandle",
     **{f"ray.train.lightning.Ray{name}": f"mpi_runtime.train.lightning.{name}" for name in _STRATEGIES},
     "ray.train.huggingface.transformers.RayTrainReportCallback": "mpi_runtime.train.transformers.ReportCallback",

@@ -104,9 +104,5 @@ class ActorAlreadyExistsError(ValueError, MpiRuntimeError):
     """The name of an actor is taken by a living one."""
 
 
-class ActorClassInheritanceException(TypeError):
-    """A class was derived from an actor class. In Ray it is in `ray.actor`."""
-
-
 class ActorHandleNotFoundError(ValueError, ActorDiedError):
     """A handle of a job that has ended, or of another one."""

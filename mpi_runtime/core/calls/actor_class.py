@@ -19,7 +19,7 @@ from mpi_runtime.core.calls.submitter import Registered
 from mpi_runtime.core.client.object_ref import ObjectRef, weak_actor
 from mpi_runtime.core.client.submitting import create_actor, create_named_actor
 from mpi_runtime.core.driver import running
-from mpi_runtime.errors.ray import ActorAlreadyExistsError, ActorClassInheritanceException
+from mpi_runtime.errors.ray import ActorAlreadyExistsError
 from mpi_runtime.scheduler.protocol.events import Call, Spec, Where
 
 P = ParamSpec("P")
@@ -115,6 +115,10 @@ def _type_for(name: str) -> type:
 def _is_own(name: str, function: object) -> bool:
     """Whether a special method, such as `__call__` or `__len__`, belongs to the class, not to all objects."""
     return inspect.isfunction(function) and name not in vars(object)
+
+
+class ActorClassInheritanceException(TypeError):
+    """A class was derived from an actor class. Ray has it in `ray.actor`."""
 
 
 @published()

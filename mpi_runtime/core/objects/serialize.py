@@ -313,6 +313,8 @@ def _dumps_any(value: object, what: str, pickler: Callable[..., pickle.Pickler] 
             if known := identity(value, found.data, found.rest):
                 found = found._replace(identity=known)
         except _REFUSALS as error:
+            if isinstance(error, errors.MpiRuntimeError):
+                raise  # of a reference or handle inside, such as one of an ended job
             raise TypeError(f"cannot serialise {what}: {str(error).rstrip('.')}.{_advice(error)}") from error
     return found._replace(refs=list(dict.fromkeys(refs))) if refs else found
 
