@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mpi_runtime.data.arrow import pa, pc, pq
@@ -138,16 +137,11 @@ def of_files(
     config = FileShuffleConfig() if shuffle == "files" else shuffle
     orders = Orders(config) if isinstance(config, FileShuffleConfig) else None
 
-    @cache
+    known: list[Mapping[str, object]] = []  # not `functools.cache`: cloudpickle takes none, and programs pass data sets
+
     def how() -> Mapping[str, object]:
-        """The options of tasks: if files of Parquet have different columns, with those of all."""
-        columns: Any = kept.get("columns")
-        if read is not formats.parquet_rows or SCHEMA in kept or (len(files) == 1 and not columns):
-            return kept
-        schemas = schemas_of([file.path for file in files])
-        check_columns(schemas, columns or (), {PATH, *columns_of(files[0].path, parser)})
-        common = common_schema(schemas, columns)
-        return kept if common is None else {**kept, SCHEMA: common}
+        known[:] = known or [_completed(kept, read, files, parser)]
+        return known[0]
 
     def pieces(cpus: int, block_bytes: int) -> list[Block]:
         ordered = files if orders is None else orders.of(files)
@@ -166,6 +160,23 @@ def of_files(
     identity = tuple((file.path, file.size) for file in files), fixed(kept), *by_chance, *of_directories
     names = tuple(file.path for file in files)
     return Dataset(Source(caller, pieces, lambda: identity, files=names, needs=wanted))
+
+
+def _completed(
+    kept: Mapping[str, object], read: Read, files: Sequence[File], parser: PathPartitionParser | None
+) -> Mapping[str, object]:
+    """The options of a format: if files of Parquet have different columns, with those of all.
+
+    Raises:
+        ValueError: no file has one of the columns that are asked for.
+    """
+    columns: Any = kept.get("columns")
+    if read is not formats.parquet_rows or SCHEMA in kept or (len(files) == 1 and not columns):
+        return kept
+    schemas = schemas_of([file.path for file in files])
+    check_columns(schemas, columns or (), {PATH, *columns_of(files[0].path, parser)})
+    common = common_schema(schemas, columns)
+    return kept if common is None else {**kept, SCHEMA: common}
 
 
 def _paths(given: object) -> list[str]:

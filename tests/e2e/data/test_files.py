@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy
 import pytest
 
@@ -77,6 +78,16 @@ def test_files_of_parquet_with_different_columns(tmp_path: Path) -> None:
     assert [row["c"] for row in data.read_parquet(str(tmp_path), columns=["c"]).take_all()] == [None, None, "x", None]
     kept = data.read_parquet(str(tmp_path), filter=pyarrow.compute.field("c") == "x")
     assert kept.take_all() == [{"a": 3, "b": 1.5, "c": "x"}]
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_data_set_of_files_can_be_serialised(has_run: bool, tmp_path: Path) -> None:
+    """Programs have it in spaces and configurations, which plain cloudpickle writes."""
+    numbers(tmp_path, 2)
+    ds = data.read_parquet(str(tmp_path))
+    if has_run:
+        assert len(ds.take_all()) == 50
+    assert ids(cloudpickle.loads(cloudpickle.dumps(ds))) == list(range(50))
 
 
 def test_columns_of_parquet_without_a_common_type_stay_as_they_are(tmp_path: Path) -> None:
