@@ -30,8 +30,8 @@ class Work:
     def __call__(self, batch):
         (folder / "made" / "_".join(map(str, batch["id"]))).touch()
         time.sleep(0.2)
-        while (folder / "amid").exists() and len("_".join(os.listdir(folder / "made")).split("_")) > 60:
-            time.sleep(0.2)  # it is to be killed before it is done
+        if (folder / "amid").exists() and len("_".join(os.listdir(folder / "made")).split("_")) > 60:
+            time.sleep(4)  # it is to be killed before it is done, but what is made has to be written
         return {"id": batch["id"] * 2}
 
 def in_halves(batch):
