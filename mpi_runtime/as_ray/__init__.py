@@ -21,7 +21,7 @@ installs them. If the driver has imported that module, executors import it befor
 - `ray_logger.py`: the logger "ray", whose lines are shown from INFO on
 - `job_config.py`: `ray.job_config.JobConfig`
 - `renamed.py`: functions with `ray` in their name, `register_ray` and `disable_dask_on_ray`, and some with one answer
-- `annotations.py`: decorators such as `PublicAPI`, which change nothing
+- `annotations.py`: decorators such as `PublicAPI`, which change nothing, and `Deprecated`, which may warn
 - `tune_result.py`: `ray.tune.result`: names of reported values
 - `tune_utils.py`: `ray.tune.utils`: functions for dictionaries; `pretty_print`
 - `parallel_iterators.py`: `ray.util.iter`: iterators whose items are in actors

@@ -17,7 +17,7 @@ __version__ = environment().get(RAY_VERSION, "2.60.0")
 """The version of Ray whose API is followed. Libraries compare it with the version that they need."""
 
 __commit__ = ""
-"""The commit of Ray's sources: there is none."""
+"""Ray has the commit of its sources here. This package contains none of them."""
 
 ObjectID = mpi_runtime.ObjectRef
 

@@ -105,13 +105,16 @@ def callbacks_of(context: TrainRunContext) -> list[Callback]:
     return [*own, Informing(users, context)] if users else own
 
 
+def newly_saved(trial: Trial) -> Saved | None:
+    """The record of the checkpoint that came with the last report of a training; None: it had none."""
+    return trial.point if trial.checkpoint_at.iteration == trial.iteration else None
+
+
 def new_checkpoint(directory: str, trial: Trial) -> Checkpoint | None:
     """The checkpoint that came with the last report of a training; None: it had none, or it is lost with its worker."""
-    saved = trial.point
-    if saved is None or trial.checkpoint_at.iteration != trial.iteration:
-        return None
+    saved = newly_saved(trial)
     try:
-        return opened(saved, directory)
+        return None if saved is None else opened(saved, directory)
     except mpi_runtime.errors.MpiRuntimeError:
         return None
 

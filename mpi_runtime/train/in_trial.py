@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from mpi_runtime.core import published
-from mpi_runtime.train.callbacks import new_checkpoint
+from mpi_runtime.train.callbacks import newly_saved
 from mpi_runtime.tune import Callback, report
 from mpi_runtime.tune.extend import OF_EACH_REPORT, Report, Trial, trial_run
 
@@ -39,7 +40,7 @@ class TuneReportCallback(Callback):
     ) -> None:
         """The workers have reported."""
         values = {name: value for name, value in result.items() if name not in OF_EACH_REPORT}
-        checkpoint = new_checkpoint(self._directory, trial)
-        if checkpoint is not None and checkpoint.path:
-            values[CHECKPOINT_PATH_KEY] = checkpoint.path
+        saved = newly_saved(trial)
+        if saved is not None and saved.path:
+            values[CHECKPOINT_PATH_KEY] = os.path.join(self._directory, saved.path)
         report(values)

@@ -80,8 +80,7 @@ def _as_was(value: Any, known: object) -> Any:
     if isinstance(value, dict) and isinstance(known, dict) and value.keys() == known.keys():
         return {name: _as_was(one, known[name]) for name, one in value.items()}
     if type(value) in (list, tuple) and isinstance(known, list):
-        pairs = zip(value, known, strict=False)
-        return type(value)(map(_as_was, *zip(*pairs, strict=True))) if len(value) == len(known) else type(value)(known)
+        return type(value)(map(_as_was, value, known) if len(value) == len(known) else known)
     if isinstance(value, np.generic) and isinstance(known, int | float | str):
         return type(value)(known)
     is_plain = isinstance(value, bool | int | float | str | None) and isinstance(known, bool | int | float | str | None)

@@ -299,7 +299,7 @@ def get_checkpoint() -> Checkpoint | None:
     """The last checkpoint that this trial has reported, also in earlier attempts; None: it has reported none.
 
     In a training with several workers, one that is in memory does not count until the next attempt. Outside of a trial
-    there is none, and a warning.
+    it warns, and returns None.
     """
     if _run is None:
         _warn("get_checkpoint")
