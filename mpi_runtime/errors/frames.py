@@ -80,10 +80,15 @@ def in_notebook(error: BaseException, keeps_ours: bool) -> list[str]:
             found.append(trace)
         trace = trace.tb_next
     for one in reversed(found):
-        trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
+        trace = _followed_by(trace, one)
     shell = sys.modules["IPython"].get_ipython()
     shown: list[str] = shell.InteractiveTB.structured_traceback(type(error), error, trace, tb_offset=1)
     return shown
+
+
+def _followed_by(rest: TracebackType | None, one: TracebackType) -> TracebackType:
+    """Return a copy of one entry of a traceback, with this rest. Code without a line has None, at Ctrl-C too."""
+    return TracebackType(rest, one.tb_frame, one.tb_lasti, one.tb_lineno or -1)
 
 
 def _clean(
@@ -151,7 +156,7 @@ def fold(error: BaseException, is_deliberate: Callable[[BaseException], bool]) -
             end -= 1
         kept = [one for one in found[:end] if is_user(one.tb_frame.f_code.co_filename)]
         for one in reversed([*kept, *found[end:]] if kept or at is not error else found):
-            trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
+            trace = _followed_by(trace, one)
         BaseException.with_traceback(at, trace)
         if is_ours and at.__cause__ is not None and _is_of_library(at.__cause__):
             at.__cause__ = None  # its text is in ours

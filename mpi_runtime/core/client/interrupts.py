@@ -1,9 +1,12 @@
-"""Ctrl-C and alarms in the middle of a message are delayed until the message is complete.
+"""Ctrl-C and alarms in the middle of a message, or while the client is loaded, are delayed until that is complete.
 
 Python runs signal handlers between any two instructions of the main thread. A `KeyboardInterrupt` after half a frame
 was sent, or between reading and noting what was read, would leave a client that waits without end for the lost part. A
 program may continue after Ctrl-C: a notebook does. Handlers of alarms raise too: programs limit the time of a piece of
 code so, most often with a `TimeoutError`.
+
+While modules are imported an exception may be lost. Python ignores those of callbacks of weak references, which
+`importlib` has for its locks. msgspec ignores those of `__hash__` as it makes a decoder. Ctrl-C would have no effect.
 
 Executors delay alarms, and cancels too, at less cost: only this package has a handler for cancels
 (`executor/cancels.py`).

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime import config as configuration
 from mpi_runtime.config import Config
+from mpi_runtime.core.client.interrupts import Interrupts
 from mpi_runtime.core.host import launchers, machine
 from mpi_runtime.core.host.launch import INSIDE, Launch
 from mpi_runtime.core.host.process_tree import launchers_above
@@ -300,7 +301,8 @@ class HeadHandle:
             limit_s = timeout_s if is_logged else min(WAITS_S, timeout_s)
             if select.select([self.socket], [], [], max(0.0, limit_s - waited_s))[0]:
                 try:
-                    welcome, arena = read_welcome(self.socket)
+                    with Interrupts():
+                        welcome, arena = read_welcome(self.socket)
                 except ConnectionError:
                     message = "The head process ended while it started; its own error, if any, is printed above."
                     raise LaunchError(message) from None

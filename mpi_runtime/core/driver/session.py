@@ -23,6 +23,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime import listings
 from mpi_runtime.config import Config
 from mpi_runtime.core.client import current
+from mpi_runtime.core.client.interrupts import Interrupts
 from mpi_runtime.core.driver.head_handle import END_LIMIT_S, HeadHandle, is_beside_mpi
 from mpi_runtime.core.host import launch as launching
 from mpi_runtime.core.host import launchers
@@ -70,10 +71,10 @@ class Session:
             executing: the parts of an executor, if a call of it is the driver.
             secret: see `HeadHandle.begin`.
         """
-        # Not at the top: the head's process starts meanwhile.
-        from mpi_runtime.core.client.client import Client
-        from mpi_runtime.core.client.scope import Inherited
-        from mpi_runtime.core.objects.arena import ClientArena
+        with Interrupts():  # see its module; not at the top: the head's process starts meanwhile
+            from mpi_runtime.core.client.client import Client
+            from mpi_runtime.core.client.scope import Inherited
+            from mpi_runtime.core.objects.arena import ClientArena
 
         self.head = head
         self.config = config
@@ -239,7 +240,8 @@ def _in_own_session(config: Config, batch: Mapping[str, object], arguments: Mapp
 def _connected(config: Config, address: str, variable: str, arguments: Mapping[str, object]) -> Connection | None:
     """Connect to the session at an address; None: this program starts a job of its own."""
     global _session
-    from mpi_runtime.core.driver import addresses, near  # not at the top: most programs start their own job
+    with Interrupts():  # see its module; not at the top: most programs start their own job
+        from mpi_runtime.core.driver import addresses, near
 
     found = addresses.find(address, variable)
     if found is None:
@@ -289,7 +291,8 @@ def start_job(config: Config, secret: str = "") -> Session:
             raise
         if head.is_reusable:
             _head = head
-    from mpi_runtime.core.client.scope import Scope  # not at the top: see `Session`
+    with Interrupts():
+        from mpi_runtime.core.client.scope import Scope  # not at the top: see `Session`
 
     try:
         _session = Session(head, config, Scope(b"driver", _jobs), secret=secret)

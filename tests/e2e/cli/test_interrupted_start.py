@@ -25,3 +25,29 @@ def test_no_traceback_of_the_head(delay: float) -> None:
     assert driver.returncode == -signal.SIGINT
     assert errors.count("Traceback") == 1
     assert "head/process" not in errors
+
+
+LOST = """
+import os, signal, sys, time, weakref
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "mpi_runtime.core.transport.codec":  # the client is loaded, and the head's process starts
+            class Lock: pass
+            lock = Lock()
+            reference = weakref.ref(lock, lambda _: os.kill(os.getpid(), signal.SIGINT))
+            del lock  # Python ignores what is raised in the callback
+
+sys.meta_path.insert(0, Finder())
+import mpi_runtime
+mpi_runtime.init(num_cpus=1)
+print("started")
+"""
+
+
+def test_an_interrupt_is_not_lost_where_python_ignores_exceptions() -> None:
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=60)
+    assert done.returncode == -signal.SIGINT
+    assert "started" not in done.stdout
+    assert done.stderr.count("Traceback") == 1
+    assert "Exception ignored" not in done.stderr
