@@ -109,13 +109,16 @@ class Gathered(Piece):
     def read(self, where: Where) -> Iterator[pyarrow.Table]:
         """Yield its rows."""
         where.step = self._name
+        made = [self._made()]
+        where.step = ""
+        yield made.pop()  # while the task rests it keeps no values of the others
+
+    def _made(self) -> pyarrow.Table:
         found = [
             table.slice(edges[self._place], edges[self._place + 1] - edges[self._place])
             for table, edges in filter(None, mpi_runtime.get(self.refs))
         ]
-        table = self._finish(blocks.joined([self._empty, *found]), self._number)
-        where.step = ""
-        yield table
+        return self._finish(blocks.joined([self._empty, *found]), self._number)
 
     def of(self, values: list[Ref]) -> Gathered:
         """The same of other references."""
