@@ -26,6 +26,7 @@ class Equivalent(NamedTuple):
 
 
 NO_NODE = "every number below 0 means that there is none"
+ANY_STEP = "numbers that grow: by how much does not matter"
 ONE_MORE = "a limit of policy, in microseconds: nobody can tell one more or less"
 
 EQUIVALENT = [
@@ -38,6 +39,15 @@ EQUIVALENT = [
     ),
     Equivalent(
         "scheduler/dispatch/queues.py", "find_queue", "own = spec.id if function.is_timed else 0", "", "ids are hashes"
+    ),
+    Equivalent("scheduler/dispatch/queues.py", "Turns.push", "self._count += 1", "self._count += 2", ANY_STEP),
+    Equivalent("scheduler/dispatch/dispatch.py", "settle", "behind_us = 0", "behind_us = 1", ONE_MORE),
+    Equivalent(
+        "scheduler/answers/inspection.py",
+        "oldest",
+        "firsts = [task for queue in queues for task in islice(queue.ready, 50) if task.function.spec.name == name]",
+        "firsts = [task for queue in queues for task in islice(queue.ready, 51) if task.function.spec.name == name]",
+        "a bound on what an answer looks at",
     ),
     Equivalent(
         "scheduler/dispatch/executors.py",

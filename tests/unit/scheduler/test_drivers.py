@@ -21,6 +21,7 @@ from mpi_runtime.scheduler.protocol.events import (
     AccountSpec,
     ActorSpec,
     Call,
+    Done,
     EndAnnounced,
     EndMoved,
     KillRequested,
@@ -140,6 +141,18 @@ def test_calls_and_values_end_with_their_driver() -> None:
         cluster.later(1_000)
         cluster.nothing()
         assert gone(cluster, driver)
+
+
+def test_a_process_whose_last_call_ends_as_its_driver_leaves_gives_its_cpu_back() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        driver = cluster.driver()
+        call = cluster.submit(client=driver)
+        executor = cluster.placed(call)
+        cluster.scheduler.handle(executor, [Done(call, b"value", 100)], cluster.now)  # in one turn with what follows
+        cluster.leave(driver)
+        other = cluster.submit()
+        assert cluster.placed(other) != executor
+        cluster.forget()
 
 
 def test_what_others_hold_stays_and_what_was_to_come_is_an_error() -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from mpi_runtime.scheduler.nodes import spilling
-from mpi_runtime.scheduler.protocol.effects import Fetch, Free, ReadyStored, Restore, RoomAnswer, Spill
+from mpi_runtime.scheduler.protocol.effects import Fetch, Forget, Free, ReadyStored, Restore, RoomAnswer, Spill
 from mpi_runtime.scheduler.protocol.events import DRIVER, Forgotten, Stored, Value, Where
 from mpi_runtime.scheduler.protocol.limits import READ_PAST_US
 from mpi_runtime.scheduler.protocol.rank_events import RoomWanted, Spilled
@@ -40,6 +40,22 @@ def test_an_answer_that_has_crossed_a_new_telling_does_not_count() -> None:
 def on(number: int) -> Where:
     """Only on the node with this number."""
     return Where(node=f"{number:032x}")
+
+
+def test_a_process_that_got_a_value_as_argument_and_holds_a_reference_is_asked_before_its_place_is_used_again() -> None:
+    with Cluster().node(cpus=1) as cluster:
+        id = cluster.put(size=LARGE, offset=64)
+        call = cluster.submit(holds=[id])
+        executor = cluster.placed(call)
+        cluster.held(executor, id)
+        cluster.done(executor, call)
+        call = cluster.submit(id)
+        assert cluster.placed(call) == executor
+        cluster.done(executor, call)
+        cluster.forget()
+        cluster.rank_says(RoomWanted(0, LARGE, [0]))
+        assert id in cluster.one(Forget, to=executor).ids
+        cluster.forget()
 
 
 def test_of_calls_that_wait_for_copies_the_oldest_keeps_what_is_there() -> None:
