@@ -14,11 +14,21 @@ each start and end in a journal (`history/`), from which a later run and all vie
 - `run/`: runs commands: the loop of a batch, the task of a command, its process
 """
 
-from mpi_runtime.batch.file.parameters import product, rows, zipped
-from mpi_runtime.batch.history.results import CommandError, CommandResult
-from mpi_runtime.batch.run.submission import array, command
+from typing import TYPE_CHECKING
+
+from mpi_runtime import _face
+
+_HOMES = {
+    "file.parameters": "product rows zipped",
+    "history.results": "CommandError CommandResult",
+    "run.submission": "array command",
+}
 
 __all__ = ["CommandError", "CommandResult", "array", "command", "product", "rows", "zipped"]
 
-for _kind in (CommandResult, CommandError):
-    _kind.__module__ = __name__  # journals of programs contain them: the modules here may move
+if TYPE_CHECKING:
+    from mpi_runtime.batch.file.parameters import product, rows, zipped
+    from mpi_runtime.batch.history.results import CommandError, CommandResult
+    from mpi_runtime.batch.run.submission import array, command
+else:  # a checker would take every name for one of ours
+    __getattr__, __dir__ = _face(__name__, _HOMES, __all__)

@@ -2,8 +2,8 @@
 
 import sys
 
-from mpi_runtime.batch.cli.main import run_batch
 from mpi_runtime.batch.cli.options import read_options
+from mpi_runtime.batch.cli.running import run_batch
 from mpi_runtime.errors import JournalError, LaunchError
 
 

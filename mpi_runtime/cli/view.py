@@ -15,8 +15,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mpi_runtime.batch.cli.views import document_of
-from mpi_runtime.batch.history.batch_history import FOLDER, readable
 from mpi_runtime.cli.watching import Watching
 from mpi_runtime.core.head import inspecting
 from mpi_runtime.errors import LaunchError, MpiRuntimeError
@@ -24,8 +22,6 @@ from mpi_runtime.files.claim import living_owner_of
 from mpi_runtime.files.segments import SUFFIX
 from mpi_runtime.show import training
 from mpi_runtime.show.page import Block, Document
-from mpi_runtime.tune.experiment.journal_view import Watched
-from mpi_runtime.tune.show import page as search_page
 
 
 def view(words: Sequence[str]) -> int:
@@ -96,6 +92,8 @@ def _port(address: str) -> str:
 def _source(job: str | None) -> Any:
     """What to show: the job with a process id, what has written a directory, or the only job of this host."""
     if job is not None and not job.isdecimal():
+        from mpi_runtime.batch.history.batch_history import FOLDER, readable  # not at the top: jobs need none of it
+
         directory = Path(job)
         for place in (directory, Path(f"batch-{directory.stem}")):
             with readable(str(place)):
@@ -153,6 +151,8 @@ class Files:
 
 
 def _batch(directory: Path) -> Document:
+    from mpi_runtime.batch.cli.views import document_of  # not at the top: see `_source`
+
     try:
         return document_of(str(directory))
     except (MpiRuntimeError, OSError) as error:
@@ -160,6 +160,9 @@ def _batch(directory: Path) -> Document:
 
 
 def _search(directory: Path) -> Document:
+    from mpi_runtime.tune.experiment.journal_view import Watched  # not at the top: loads numpy
+    from mpi_runtime.tune.show import page as search_page
+
     return search_page.document(Watched(directory.resolve()), living_owner_of(directory))
 
 

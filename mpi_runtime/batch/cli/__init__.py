@@ -1,6 +1,7 @@
 """The verb `batch` and the verbs below it.
 
-- `main.py`: runs the commands of a file, or starts the ranks that do
+- `main.py`: what the words of the verb ask for, and the start of its ranks
+- `running.py`: reads a batch and runs it, or only checks it
 - `part.py`: the part of a job in a batch
 - `options.py`: its options, and the table of its verbs
 - `allocated.py`: `--allocate`: submits jobs that run the batch

@@ -9,9 +9,11 @@ import time
 import msgspec
 
 from mpi_runtime.batch.file import raw_bytes
+from mpi_runtime.core import published
 from mpi_runtime.show.terminal import visible
 
 
+@published("mpi_runtime.batch")  # journals of programs contain it
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command has ended, and what it has used."""
 
@@ -86,6 +88,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]} ... ({len(text)} letters)"
 
 
+@published("mpi_runtime.batch")
 class CommandError(Exception):
     """A command has failed. `result` has the details."""
 
