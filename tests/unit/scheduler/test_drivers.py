@@ -148,10 +148,11 @@ def test_a_process_whose_last_call_ends_as_its_driver_leaves_gives_its_cpu_back(
         driver = cluster.driver()
         call = cluster.submit(client=driver)
         executor = cluster.placed(call)
+        other = cluster.own(cluster.spec("other"), driver)  # with so many calls that their ends take several turns
+        cluster.client_says(driver, other, *(Call(cluster.id(), other.id, b"") for _ in range(2 * LEAVING_STEPS)))
         cluster.scheduler.handle(executor, [Done(call, b"value", 100)], cluster.now)  # in one turn with what follows
         cluster.leave(driver)
-        other = cluster.submit()
-        assert cluster.placed(other) != executor
+        assert cluster.placed(cluster.submit()) != executor
         cluster.forget()
 
 
