@@ -23,7 +23,7 @@ from mpi_runtime import config as configuration
 from mpi_runtime import listings
 from mpi_runtime.config import Config
 from mpi_runtime.core.client import current
-from mpi_runtime.core.client.interrupts import Interrupts
+from mpi_runtime.core.client.interrupts import Interrupts, repeat_ignored
 from mpi_runtime.core.driver.head_handle import END_LIMIT_S, HeadHandle, is_beside_mpi
 from mpi_runtime.core.host import launch as launching
 from mpi_runtime.core.host import launchers
@@ -211,6 +211,7 @@ def start(
         ValueError: the address or an argument is not allowed; or variables of the batch system make no sense.
     """
     variable = ""
+    repeat_ignored()
     if batch:
         return _in_own_session(config, batch, arguments or {})
     if not address:

@@ -51,3 +51,18 @@ def test_an_interrupt_is_not_lost_where_python_ignores_exceptions() -> None:
     assert "started" not in done.stdout
     assert done.stderr.count("Traceback") == 1
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import mpi_runtime; mpi_runtime.ObjectRef; print('started')",
+        "import sys; from mpi_runtime.cli.main import main; sys.exit(main(['view']))",
+    ],
+)
+def test_nor_while_a_public_name_or_a_verb_is_loaded(start: str) -> None:
+    program = LOST[: LOST.index("import mpi_runtime")] + start
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (-signal.SIGINT, 130)
+    assert "started" not in done.stdout
+    assert "Exception ignored" not in done.stderr
