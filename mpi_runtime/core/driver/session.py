@@ -26,7 +26,7 @@ from mpi_runtime.core.client import current
 from mpi_runtime.core.client.interrupts import Interrupts, repeat_ignored
 from mpi_runtime.core.driver.head_handle import END_LIMIT_S, HeadHandle, is_beside_mpi
 from mpi_runtime.core.host import launch as launching
-from mpi_runtime.core.host import launchers
+from mpi_runtime.core.host import launchers, machine
 from mpi_runtime.core.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.core.host.spawn import library_path
 from mpi_runtime.core.transport.messages import Shutdown
@@ -268,7 +268,7 @@ def start_job(config: Config, secret: str = "") -> Session:
 
     Raises:
         LaunchError: the ranks were started in a way that cannot work, or not all of them started.
-        ValueError: variables of the batch system make no sense.
+        ValueError: variables of the batch system make no sense, or `object_spilling_directory` cannot be written.
     """
     global _session, _head, _jobs, _failure
     if _failure:
@@ -284,6 +284,7 @@ def start_job(config: Config, secret: str = "") -> Session:
             from_environment(configuration.environment())  # to report mistakes here, before a head starts
         if launch.rank:
             _be_worker(launch, config.start_timeout_s)
+        _check_spilling(config)
         try:
             head = HeadHandle(launch)
         except KeyboardInterrupt:
@@ -317,6 +318,12 @@ def start_job(config: Config, secret: str = "") -> Session:
         if text := other_jobs.crowded():
             log.say(log.line(log.WARNING, log.UNUSED, text), config.quiet)
     return _session
+
+
+def _check_spilling(config: Config) -> None:
+    for directory in configuration.spill_directories(config) if config.object_spilling_directory else ():
+        if problem := machine.unusable(directory):
+            raise ValueError(f"object_spilling_directory {directory}: {problem}")
 
 
 def running_config() -> Config | None:
