@@ -286,19 +286,24 @@ def start_job(config: Config, secret: str = "") -> Session:
             _be_worker(launch, config.start_timeout_s)
         _check_spilling(config)
         try:
-            head = HeadHandle(launch)
+            with Interrupts():  # or its process may have started, and nobody would end it
+                head = HeadHandle(launch)
         except KeyboardInterrupt:
+            if head is not None:
+                head.end(limit_s=0.0)
             if launch.size != 1:
                 _failure = "KeyboardInterrupt"
             raise
         if head.is_reusable:
             _head = head
-    with Interrupts():
-        from mpi_runtime.core.client.scope import Scope  # not at the top: see `Session`
-
     try:
+        with Interrupts():
+            from mpi_runtime.core.client.scope import Scope  # not at the top: see `Session`
+
         _session = Session(head, config, Scope(b"driver", _jobs), secret=secret)
     except BaseException as error:
+        if not head.has_begun:
+            head.end(limit_s=0.0)
         if head.is_reusable:
             _failure = str(error) or type(error).__name__
         _head = None
