@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from mpi_runtime.core.client.interrupts import Interrupts, repeat_ignored
 from mpi_runtime.errors import JournalError, LaunchError
 from mpi_runtime.files.writing import is_full
 
@@ -71,6 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="mpi_runtime")
     verb = words[0] if words else "--help"
+    repeat_ignored()
     try:
         code = _perform(verb, words[1:])
         sys.stdout.flush()
@@ -112,7 +114,8 @@ def _perform(verb: str, words: Sequence[str]) -> int:
         print(f"mpi-runtime: there is no verb {verb!r}; {advice(verb)}", file=sys.stderr)
         return 2
     module, _, name = VERBS[verb][0].partition(":")
-    function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+    with Interrupts():  # an import may lose Ctrl-C, see its module
+        function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
     return function(words)
 
 

@@ -54,18 +54,21 @@ class Dispatcher(Generic[S]):
 
         Callbacks that the future has already do not run in the thread of the caller.
         """
-        with self._lock:
-            if self._is_closed:
-                raise RuntimeError(f"This {self._name} was shut down, and takes no calls any more.")
-            self._unfinished += 1
-            self._queue.append((future, start))
-        failed = self._hand_out()
-        if failed:
-            # Not in this thread: it may hold locks that callbacks need.
-            threading.Thread(target=self._fail, args=(failed,), daemon=True).start()
-            for _, error in failed:
-                if not isinstance(error, Exception):
-                    raise error
+        failed: list[tuple[Pending, BaseException]] = []
+        # Ctrl-C between the two would leave a slot that is neither free nor in use.
+        with self._client.outbox.interrupts:
+            with self._lock:
+                if self._is_closed:
+                    raise RuntimeError(f"This {self._name} was shut down, and takes no calls any more.")
+                self._unfinished += 1
+                self._queue.append((future, start))
+            failed = self._hand_out()
+            if failed:
+                # Not in this thread: it may hold locks that callbacks need.
+                threading.Thread(target=self._fail, args=(failed,), daemon=True).start()
+        for _, error in failed:
+            if not isinstance(error, Exception):
+                raise error
 
     def close(self) -> None:
         """Accept no more calls."""

@@ -26,6 +26,7 @@ from typing import Any, NoReturn, TypeVar
 from mpi_runtime import ActorHandle, ObjectRef, cluster_resources, get, kill, put, remote
 from mpi_runtime.errors import ActorError, MpiRuntimeError, TaskError
 from mpi_runtime.errors.arguments import PROCESSES_MAX, check_whole
+from mpi_runtime.show.numbers import plural
 from mpi_runtime.util.background_calls import Dispatcher, Pending
 from mpi_runtime.util.pool_process import PoolProcess
 from mpi_runtime.util.pool_results import AsyncResult, IMapIterator, TimeoutError, Work, terminated
@@ -39,6 +40,10 @@ _CHUNKS_PER_PROCESS = 4
 """The number of chunks for each process in `map`. Fewer make processes wait for the last one; more cost messages."""
 _AHEAD_PER_PROCESS = 4
 """The number of chunks of `imap` that have started and were not read."""
+
+_PROCESSES_PER_CPU = 256
+_PROCESSES_LEAST = 1024
+"""However few CPUs there are, a pool may have this many processes."""
 
 _RUNNING, _CLOSED, _TERMINATED = "running", "closed", "terminated"
 
@@ -137,7 +142,8 @@ class Pool:
                 `num_cpus` they hold no CPU, so there may be more of them than CPUs.
 
         Raises:
-            ValueError: `processes` or `maxtasksperchild` is below 1, an option does not exist, or there is an address.
+            ValueError: `processes` or `maxtasksperchild` is below 1, an option does not exist, or there is an address;
+                or there would be more than 1024 processes, and more than 256 for each CPU of the job.
             TypeError: the initializer is not callable, or cannot be serialised.
             ActorDiedError: the initializer raised. The message has its traceback.
         """
@@ -146,9 +152,16 @@ class Pool:
             raise ValueError(
                 f"ray_address={ray_address!r}: an MPI job has no address. Omit it: the pool is of this job."
             )
+        cpus = cpu_count()
         if processes is None:
-            processes = cpu_count()
+            processes = cpus
         check_whole("processes", processes, 1, PROCESSES_MAX)
+        if processes > max(_PROCESSES_LEAST, _PROCESSES_PER_CPU * cpus):
+            raise ValueError(
+                f"processes={processes}: the job has {plural(cpus, 'CPU')}, and a pool at most {_PROCESSES_PER_CPU} "
+                f"processes for each, or {_PROCESSES_LEAST}. It is the number of processes, not of calls: `map` "
+                "divides any number of calls among them."
+            )
         if maxtasksperchild is not None and (not isinstance(maxtasksperchild, int) or maxtasksperchild < 1):
             raise ValueError(f"maxtasksperchild must be a whole number, at least 1, or None, not {maxtasksperchild!r}")
         if initializer is not None and not callable(initializer):

@@ -18,6 +18,7 @@ from mpi_runtime.scheduler.dispatch import backoff, deadline
 from mpi_runtime.scheduler.dispatch.dependencies import not_sent
 from mpi_runtime.scheduler.dispatch.queues import requeue, withdraw
 from mpi_runtime.scheduler.log import descriptions, notes
+from mpi_runtime.scheduler.protocol.amounts import times
 from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, Answer, StopExecutor
 from mpi_runtime.scheduler.protocol.events import ActorSpec, KillRequested, Left, NamedActorRequested, Titled, Value
 from mpi_runtime.scheduler.protocol.limits import ENDED_CAUSE_MAX
@@ -237,7 +238,7 @@ def died_for_good(state: State, actor: Actor, executor: Executor, assigned: list
 
     Not logged if no handle is left, unless the actor was never created: the program asked for it.
     """
-    again = f", after it had been started again {actor.restarts} time(s)" if actor.restarts else ""
+    again = f", after it had been started again {times(actor.restarts)}" if actor.restarts else ""
     creation = actor.creation
     if not actor.cause:
         actor.cause = f"died{again}: {cause}"

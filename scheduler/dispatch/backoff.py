@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.dispatch.dependencies import wait_again
 from mpi_runtime.scheduler.dispatch.queues import enqueue, mark_dirty, queue_for
+from mpi_runtime.scheduler.protocol.amounts import times
 from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
 from mpi_runtime.scheduler.records.lifecycle import LOST, READY, RETRY, advance
 from mpi_runtime.scheduler.records.parts import Stillborn
@@ -99,7 +100,7 @@ def why(state: State, task: Task, now: int) -> str:
         if found is None or now >= found.forks_from_us:
             return ""
         return (
-            f"Executors forked for it died before they began a call, {found.count} time(s) in a row: the next "
+            f"Executors forked for it died before they began a call, {times(found.count)} in a row: the next "
             f"one is forked in {(found.forks_from_us - now) / 1e6:.3g} s at the latest."
         )
     if task.state != LOST or at_us is None:

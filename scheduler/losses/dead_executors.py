@@ -30,6 +30,7 @@ from mpi_runtime.scheduler.log import descriptions, errors, history, notes
 from mpi_runtime.scheduler.losses import cancel
 from mpi_runtime.scheduler.nodes import gpu_quarantine, groups
 from mpi_runtime.scheduler.places import gpu_pool
+from mpi_runtime.scheduler.protocol.amounts import times
 from mpi_runtime.scheduler.protocol.effects import CRASH, Free
 from mpi_runtime.scheduler.protocol.events import Dying
 from mpi_runtime.scheduler.protocol.limits import ENDED_CAUSE_MAX
@@ -187,10 +188,10 @@ def crash_message(task: Task, executor: Executor, event: ExecutorDied, before: s
     """Return the error for a call during which its executor died."""
     spec = task.function.spec
     cause, line, traceback = event.cause.partition("\n")
-    return (
-        f"{spec.name} did not end: its executor {executor.place} {cause}. It was run {task.call.attempt + 1} time(s); "
-        f"max_retries is {spec.max_retries}.{before}{line}{traceback}"
-    )
+    runs = task.call.attempt + 1
+    # Without retries there is nothing to count here: libraries such as `train` make other calls for other attempts.
+    tried = f" It was run {times(runs)}; max_retries is {spec.max_retries}." if spec.max_retries or runs > 1 else ""
+    return f"{spec.name} did not end: its executor {executor.place} {cause}.{tried}{before}{line}{traceback}"
 
 
 def forget(state: State, executor: Executor) -> None:

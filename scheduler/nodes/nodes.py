@@ -7,7 +7,7 @@ from mpi_runtime.scheduler.dispatch import fair_shares
 from mpi_runtime.scheduler.log import notes
 from mpi_runtime.scheduler.nodes import groups
 from mpi_runtime.scheduler.places import gpu_pool
-from mpi_runtime.scheduler.protocol.effects import GPU
+from mpi_runtime.scheduler.protocol.effects import GPU, MEMORY
 from mpi_runtime.scheduler.protocol.events import DRIVER, HOSTNAME, NODE_ID
 from mpi_runtime.scheduler.protocol.limits import UNIT
 from mpi_runtime.scheduler.protocol.rank_events import JobBegan, RankJoined
@@ -43,6 +43,8 @@ def join(state: State, event: RankJoined, now: int) -> None:
         for name, units in event.custom.items():
             pool.custom[name] = pool.custom.get(name, 0) + units
     gpu_pool.join(state, node, rank, event)
+    if event.spill_problem:
+        notes.log(state, notes.WARNING, MEMORY, f"host {node.hostname}: {event.spill_problem}.", rank)
     if node.hosts_executors:
         state.index.update(node)
     if event.rank == 0:

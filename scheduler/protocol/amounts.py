@@ -57,6 +57,11 @@ def amount(units: int) -> str:
     return f"{units / UNIT:g}"
 
 
+def times(count: int) -> str:
+    """Return how often something happened: once, 3 times."""
+    return "once" if count == 1 else f"{count} times"
+
+
 def gib(size: int) -> str:
     """Return a number of bytes with a binary unit, as people read it."""
     value, unit = float(size), "bytes"

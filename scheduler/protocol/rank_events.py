@@ -44,6 +44,8 @@ class RankJoined(Struct, array_like=True, tag=40, gc=False):
     """The reason why it may use fewer CPUs than the host has, in words, with the cure."""
     address: str = ""
     """The address by which its host reaches others."""
+    spill_problem: str = ""
+    """Why values cannot leave the memory of its host for a disk, in words, if one of its ranks has found out."""
 
 
 class TakenBack(Struct, array_like=True, tag=41, gc=False):

@@ -158,4 +158,6 @@ def _list(as_json: bool) -> int:
             code = 2
     if as_json:
         print_json(rows)
+    elif not rows and not code:
+        print("no batches in this directory: `mpi-runtime batch FILE` runs one")
     return code

@@ -10,6 +10,7 @@ import msgspec
 from mpi_runtime.batch.file.text import SHELL, fill
 from mpi_runtime.scheduler.protocol.amounts import Request, custom_of
 from mpi_runtime.scheduler.protocol.limits import UNIT
+from mpi_runtime.show.numbers import size
 
 SKIP, CONTINUE, STOP = ON_FAILURE = "skip", "continue", "stop"
 """What the failure of a command means for those after it."""
@@ -36,7 +37,7 @@ class Demand(msgspec.Struct, frozen=True, omit_defaults=True):
     def in_words(self) -> str:
         """Its amounts, for people."""
         asked = [f"{amount:g} {what}" for what, amount in (("CPU", self.num_cpus), ("GPU", self.num_gpus)) if amount]
-        asked += [f"{self.memory} bytes"] if self.memory else []
+        asked += [f"{size(self.memory)} of memory"] if self.memory else []
         asked += [f"{amount:g} {name}" for name, amount in self.resources.items() if amount]
         return ", ".join(asked) or "nothing"
 

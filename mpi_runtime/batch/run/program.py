@@ -24,6 +24,7 @@ from mpi_runtime.batch.file.model import Command
 from mpi_runtime.batch.file.raw_bytes import bytes_of
 from mpi_runtime.extend import Memory, adopt_orphans, children, descendants, kill_group, mpi_files
 from mpi_runtime.scheduler.protocol.limits import LOOK_US, STOPPED_US
+from mpi_runtime.show.numbers import size
 
 KILL_LIMIT_S = 5.0
 """How long to wait for killed processes: one that hangs in a driver does not end."""
@@ -208,9 +209,13 @@ class _Limits(msgspec.Struct, frozen=True):
         if self.memory:
             used = sum(_memory().private_of(pid) for pid in descendants(os.getpid()) if pid not in self.others)
             if used > self.memory:
-                return f"it had {used} bytes of memory, and its memory is {self.memory}"
-        if self.output and (size := max(os.fstat(one).st_size for one in self.descriptors)) > self.output:
-            return f"it had written {size} bytes, and its output_limit is {self.output}"
+                return f"it had {size(used)} of memory, and its memory is {size(self.memory)}"
+        return self.too_much_output()
+
+    def too_much_output(self) -> str:
+        """The limit of its output in words, if it has written more; else empty."""
+        if self.output and (written := max(os.fstat(one).st_size for one in self.descriptors)) > self.output:
+            return f"it had written {size(written)}, and its output_limit is {size(self.output)}"
         return ""
 
 
@@ -227,7 +232,7 @@ def _wait(pid: int, time_limit: float | None, grace: float, limits: _Limits | No
             begin_s = time.monotonic()
             wait_s = step_s if end_s is None else min(step_s, max(0.0, end_s - begin_s))
             if _has_ended(pid, wait_s):
-                return ""
+                return limits.too_much_output() if limits is not None else ""  # it may have been quicker than a look
             stopped_s = time.monotonic() - begin_s - wait_s
             if end_s is not None and stopped_s > STOPPED_S:
                 end_s += stopped_s

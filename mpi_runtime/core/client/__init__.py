@@ -24,6 +24,6 @@
 - `blocking_future.py`: the future class itself, loaded on first use
 - `executor_feed.py`: the input of an executor: calls to run, specs, consumed items
 - `blocking.py`: reports when the call of an executor waits, so that its CPU is lent
-- `interrupts.py`: delays Ctrl-C until a message is complete, or the client is loaded
+- `interrupts.py`: delays Ctrl-C until a message is complete, or the client is loaded; repeats what Python ignores
 - `typed_ids.py`: ids as classes, for programs written for Ray
 """

@@ -7,6 +7,8 @@ code so, most often with a `TimeoutError`.
 
 While modules are imported an exception may be lost. Python ignores those of callbacks of weak references, which
 `importlib` has for its locks. msgspec ignores those of `__hash__` as it makes a decoder. Ctrl-C would have no effect.
+Python also ignores what is raised in a destructor: a loop of `put` loses a Ctrl-C in fifty so. Nothing can delay a
+signal there at less cost than the destructor itself has, so a Ctrl-C that Python has ignored is repeated.
 
 Executors delay alarms, and cancels too, at less cost: only this package has a handler for cancels
 (`executor/cancels.py`).
@@ -14,10 +16,14 @@ Executors delay alarms, and cancels too, at less cost: only this package has a h
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import signal
+import sys
 import threading
-from types import FrameType
+import time
+from collections.abc import Callable
+from types import FrameType, FunctionType
 
 from mpi_runtime.errors import frames as tracebacks
 
@@ -28,6 +34,11 @@ ALARMS = (int(signal.SIGALRM), int(signal.SIGVTALRM), int(signal.SIGPROF))
 _OF_DRIVERS = (int(signal.SIGINT), *ALARMS)
 CANCEL_SIGNAL = signal.SIGURG
 """Has an executor read the ids of cancelled calls. Programs do not use this signal, and by default it is ignored."""
+
+DESTRUCTORS = ("__del__", "released")
+"""Names of functions of ours. `released` is called when a view of the arena is gone."""
+IGNORED_PAUSE_S = 0.01
+"""Seconds until an interrupt is repeated that Python had to ignore."""
 
 
 class Interrupts:
@@ -88,3 +99,49 @@ def is_of_handler(error: BaseException) -> bool:
             if value is caller or (type(value) is tuple and any(one is caller for one in value)):  # *arguments
                 return True
     return False
+
+
+def repeat_ignored() -> None:
+    """Have each Ctrl-C repeated that Python ignores from now on. What ran then, if it is ours, is completed."""
+    if not isinstance(sys.unraisablehook, _Repeats):
+        sys.unraisablehook = _Repeats(sys.unraisablehook)
+
+
+class _Repeats:
+    """Called with exceptions that Python ignores.
+
+    A handler of the program itself has done its work even if what it raised is lost, so it is not called again.
+    """
+
+    def __init__(self, others: Callable[[sys.UnraisableHookArgs], object]) -> None:
+        """`others`: called with all other exceptions."""
+        self._others = others
+
+    def __call__(self, ignored: sys.UnraisableHookArgs) -> None:
+        is_ours = isinstance(ignored.exc_value, KeyboardInterrupt) and threading.get_ident() == _main()
+        if not is_ours or _signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            self._others(ignored)
+            return
+        with Interrupts():
+            _complete(ignored)
+        _thread.start_new_thread(_interrupt_again, ())
+
+
+def _complete(ignored: sys.UnraisableHookArgs) -> None:
+    """Run a destructor of ours again, each of which does its work once, or what it refers to stays for ever."""
+    trace, function = ignored.exc_traceback, ignored.object
+    if trace is None or not isinstance(function, FunctionType):
+        return
+    code, is_ours = trace.tb_frame.f_code, str(function.__module__).startswith("mpi_runtime.")
+    if is_ours and code.co_name in DESTRUCTORS and code is function.__code__:
+        function(*(trace.tb_frame.f_locals[name] for name in code.co_varnames[: code.co_argcount]))
+
+
+def _interrupt_again() -> None:
+    time.sleep(IGNORED_PAUSE_S)
+    if not sys.is_finalizing():
+        signal.pthread_kill(_main(), signal.SIGINT)
+
+
+def _main() -> int:
+    return threading.main_thread().ident or 0

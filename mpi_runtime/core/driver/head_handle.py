@@ -339,6 +339,11 @@ class HeadHandle:
         return self.launch.size != 1 or self.launch.kind == INSIDE
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a job was to begin. If that fails, its process is ended."""
+        return self._has_begun
+
+    @property
     def has_ended(self) -> bool:
         """True as soon as its end was noticed, whether or not it was expected."""
         return self._has_ended.is_set()

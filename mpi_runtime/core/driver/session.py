@@ -23,10 +23,10 @@ from mpi_runtime import config as configuration
 from mpi_runtime import listings
 from mpi_runtime.config import Config
 from mpi_runtime.core.client import current
-from mpi_runtime.core.client.interrupts import Interrupts
+from mpi_runtime.core.client.interrupts import Interrupts, repeat_ignored
 from mpi_runtime.core.driver.head_handle import END_LIMIT_S, HeadHandle, is_beside_mpi
 from mpi_runtime.core.host import launch as launching
-from mpi_runtime.core.host import launchers
+from mpi_runtime.core.host import launchers, machine
 from mpi_runtime.core.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.core.host.spawn import library_path
 from mpi_runtime.core.transport.messages import Shutdown
@@ -211,6 +211,7 @@ def start(
         ValueError: the address or an argument is not allowed; or variables of the batch system make no sense.
     """
     variable = ""
+    repeat_ignored()
     if batch:
         return _in_own_session(config, batch, arguments or {})
     if not address:
@@ -267,7 +268,7 @@ def start_job(config: Config, secret: str = "") -> Session:
 
     Raises:
         LaunchError: the ranks were started in a way that cannot work, or not all of them started.
-        ValueError: variables of the batch system make no sense.
+        ValueError: variables of the batch system make no sense, or `object_spilling_directory` cannot be written.
     """
     global _session, _head, _jobs, _failure
     if _failure:
@@ -283,20 +284,26 @@ def start_job(config: Config, secret: str = "") -> Session:
             from_environment(configuration.environment())  # to report mistakes here, before a head starts
         if launch.rank:
             _be_worker(launch, config.start_timeout_s)
+        _check_spilling(config)
         try:
-            head = HeadHandle(launch)
+            with Interrupts():  # or its process may have started, and nobody would end it
+                head = HeadHandle(launch)
         except KeyboardInterrupt:
+            if head is not None:
+                head.end(limit_s=0.0)
             if launch.size != 1:
                 _failure = "KeyboardInterrupt"
             raise
         if head.is_reusable:
             _head = head
-    with Interrupts():
-        from mpi_runtime.core.client.scope import Scope  # not at the top: see `Session`
-
     try:
+        with Interrupts():
+            from mpi_runtime.core.client.scope import Scope  # not at the top: see `Session`
+
         _session = Session(head, config, Scope(b"driver", _jobs), secret=secret)
     except BaseException as error:
+        if not head.has_begun:
+            head.end(limit_s=0.0)
         if head.is_reusable:
             _failure = str(error) or type(error).__name__
         _head = None
@@ -316,6 +323,12 @@ def start_job(config: Config, secret: str = "") -> Session:
         if text := other_jobs.crowded():
             log.say(log.line(log.WARNING, log.UNUSED, text), config.quiet)
     return _session
+
+
+def _check_spilling(config: Config) -> None:
+    for directory in configuration.spill_directories(config) if config.object_spilling_directory else ():
+        if problem := machine.unusable(directory):
+            raise ValueError(f"object_spilling_directory {directory}: {problem}")
 
 
 def running_config() -> Config | None:

@@ -16,17 +16,13 @@ import time
 from collections.abc import Callable
 from types import FrameType
 
-from mpi_runtime.core.client.interrupts import ALARMS, CANCEL_SIGNAL, Interrupts
+from mpi_runtime.core.client.interrupts import ALARMS, CANCEL_SIGNAL, DESTRUCTORS, IGNORED_PAUSE_S, Interrupts
 from mpi_runtime.scheduler.protocol.events import Call
 from mpi_runtime.scheduler.protocol.ids import ATTEMPT_BYTES, ID_BYTES, attempt_of
 
 READ_BYTES = ATTEMPT_BYTES << 12
-_DESTRUCTORS = ("__del__", "released")
-"""Names of functions. `released` is called when a view of the arena is gone."""
 ATTEMPTS_MAX = 20_000
 """The most cancelled attempts that are remembered, some 4 MB: far more than calls are assigned to an executor."""
-IGNORED_PAUSE_S = 0.01
-"""Seconds until an interrupt is repeated that Python had to ignore."""
 
 
 class Cancels(Interrupts):
@@ -115,7 +111,7 @@ def _is_deaf(frame: FrameType | None) -> bool:
     """Whether Python would ignore what is raised here, and a reference or a view of ours would count for ever."""
     while frame is not None:
         module, code = str(frame.f_globals.get("__name__")), frame.f_code
-        is_ours = code.co_name in _DESTRUCTORS and module.startswith("mpi_runtime.")
+        is_ours = code.co_name in DESTRUCTORS and module.startswith("mpi_runtime.")
         if is_ours or code is Cancels._on_ignored.__code__:
             return True
         frame = frame.f_back

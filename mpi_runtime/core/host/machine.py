@@ -108,6 +108,15 @@ def shortage(error: OSError) -> str:
     return f"{error.strerror}: {allowed}. To run more at a time {cure}; or run less at a time (num_cpus=...)"
 
 
+def unusable(directory: str) -> str:
+    """Make a directory unless it is there. Return why it can have no new files, in words; empty: it can."""
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except OSError as error:
+        return str(error.strerror)
+    return "" if os.access(directory, os.W_OK | os.X_OK) else "it cannot be written"
+
+
 def little_room() -> str:
     """Return why MPI may not start here for want of room for its files; empty: there is some."""
     for path, needed, cure in (

@@ -198,8 +198,17 @@ class Rank:
             gpu_limit=gpus.limit if config.num_gpus else "",
             cpu_limit=_cpu_limit(self._launcher, me, len(cpus)) if cpus and cpu < 0 else "",
             address=address,
+            spill_problem=self._spill_problem(),
             end_us=_end_us(config.requeue_before_s if config.requeue else config.drain_s) if me == 0 else 0,
         )
+
+    def _spill_problem(self) -> str:
+        if not self.config.object_spilling_directory or not self.expects_calls:
+            return ""
+        (directory,) = configuration.spill_directories(self.config)
+        if not (problem := machine.unusable(directory)):
+            return ""
+        return f"values cannot leave its memory for a disk: object_spilling_directory {directory}: {problem}"
 
     def _custom_units(self, hostname: str, address: str) -> dict[str, int]:
         """Return the custom resources of the host. Calls that request some of the first one run here.

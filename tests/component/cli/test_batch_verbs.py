@@ -25,6 +25,14 @@ def test_nobody_reads_the_rest_of_a_log(journal: Path) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_a_directory_without_batches(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "mpi_runtime", "batch", "list"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "no batches in this directory: `mpi-runtime batch FILE` runs one\n"
+    done = subprocess.run([*words, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_program_that_cannot_write_its_output_has_none(tmp_path: Path) -> None:
     place = tmp_path / "a.out"
     place.mkdir()

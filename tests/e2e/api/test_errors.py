@@ -541,7 +541,7 @@ def test_a_call_that_crashes_again_says_how_it_did_before(tmp_path: Path) -> Non
     with pytest.raises(WorkerCrashedError) as caught:
         get(ref)
     text = str(caught.value)
-    assert "It was run 2 time(s); max_retries is 1. What had happened before: " in text
+    assert "It was run 2 times; max_retries is 1. What had happened before: " in text
     assert re.search(r" s ago the call was lost \(executor \d+ \(pid \d+, rank 0, .*\) was killed by .*SIGKILL", text)
     story = mpi_runtime.explain(ref)
     assert "SIGKILL" in story

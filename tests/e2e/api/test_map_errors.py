@@ -111,7 +111,7 @@ def test_the_process_of_one_call_dies(tmp_path: Path) -> None:
     error = found.pop(5)
     assert isinstance(error, WorkerCrashedError)
     assert "SIGKILL" in str(error)
-    assert "run 4 time(s); max_retries is 3" in str(error)
+    assert "run 4 times; max_retries is 3" in str(error)
     assert found == [x for x in range(12) if x != 5]
     assert len((tmp_path / "5").read_text().splitlines()) == 4, "once, and three retries"
     assert len((tmp_path / "11").read_text().splitlines()) == 1

@@ -126,6 +126,14 @@ def test_arrays_of_three_times_the_store_are_held_at_once(directory: Path) -> No
     assert not any(array.flags.writeable for array in held)
 
 
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"object_spilling_directory .*/file/spill: Not a directory"):
+        mpi_runtime.init(num_cpus=1, object_spilling_directory=str(tmp_path / "file" / "spill"))
+    with mpi_runtime.init(num_cpus=1, object_spilling_directory=str(tmp_path / "new" / "spill")):
+        assert (tmp_path / "new" / "spill").is_dir()
+
+
 @pytest.mark.timeout(120)
 def test_without_a_disk_the_store_is_full_and_nothing_else_is_lost() -> None:
     with mpi_runtime.init(num_cpus=2, object_store_memory=ARENA, object_spilling_directory=""):

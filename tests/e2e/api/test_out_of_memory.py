@@ -69,7 +69,7 @@ def test_a_task_that_is_too_large_is_ended_and_says_why() -> None:
     assert "was ended because the memory of" in done.stdout
     assert "of 300.0 MiB of memory are used (memory_limit of init(), " in done.stdout
     assert "Largest processes: " in done.stdout
-    assert "It was run 2 time(s); max_retries is 1" in done.stdout
+    assert "It was run 2 times; max_retries is 1" in done.stdout
     assert "after 1" in done.stdout
 
 

@@ -42,8 +42,18 @@ run("setsid python3 hold.py 1000 & python3 hold.py 1000; wait", memory="150MB")
 print([pid for pid in open("pids").read().split() if os.path.exists(f"/proc/{pid}")])
 run("python3 hold.py 1", memory="250MB")
 print(os.path.getsize(run("while :; do echo flood; done", output_limit=1_000_000).stdout) >= 1_000_000)
+run("head -c 3000000 /dev/zero", output_limit=1_000_000)
+run("head -c 1000000 /dev/zero", output_limit=1_000_000)
 """
-    ) == ["False 1 its memory is 150000000", "[]", "True 1 ", "False 1 its output_limit is 1000000", "True"]
+    ) == [
+        "False 1 its memory is 143 MiB",
+        "[]",
+        "True 1 ",
+        "False 1 its output_limit is 977 KiB",
+        "True",
+        "False 1 its output_limit is 977 KiB",
+        "True 1 ",
+    ]
 
 
 @pytest.mark.timeout(120)

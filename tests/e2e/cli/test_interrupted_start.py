@@ -51,3 +51,40 @@ def test_an_interrupt_is_not_lost_where_python_ignores_exceptions() -> None:
     assert "started" not in done.stdout
     assert done.stderr.count("Traceback") == 1
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import mpi_runtime; mpi_runtime.ObjectRef; print('started')",
+        "import sys; from mpi_runtime.cli.main import main; sys.exit(main(['view']))",
+    ],
+)
+def test_nor_while_a_public_name_or_a_verb_is_loaded(start: str) -> None:
+    program = LOST[: LOST.index("import mpi_runtime")] + start
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode in (-signal.SIGINT, 130)
+    assert "started" not in done.stdout
+    assert "Exception ignored" not in done.stderr
+
+
+CONTINUES = """
+import os, subprocess, sys, time
+try:
+    mpi_runtime.init(num_cpus=1)
+except KeyboardInterrupt:
+    print("interrupted")
+from pathlib import Path
+limit_s = time.monotonic() + 30
+while Path(f"/proc/self/task/{os.getpid()}/children").read_text() and time.monotonic() < limit_s:
+    time.sleep(0.05)
+print("children:", Path(f"/proc/self/task/{os.getpid()}/children").read_text())
+with mpi_runtime.init(num_cpus=1):
+    print(mpi_runtime.get(mpi_runtime.put(7)))
+"""
+
+
+def test_a_program_that_continues_has_no_head_of_the_start_that_was_interrupted() -> None:
+    program = LOST[: LOST.index("mpi_runtime.init")] + CONTINUES
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert done.stdout.split("\n") == ["interrupted", "children: ", "7", ""], done.stderr

@@ -134,7 +134,7 @@ assert isinstance(error, ray.errors.WorkerCrashedError)
 text = str(error)
 assert "work did not end: its executor (pid " in text, text
 assert "ended because CUDA answered cudaErrorIllegalAddress in work on GPU " in text, text
-assert "It was run 1 time(s); max_retries is 0.\\nwork() failed: pid=" in text, text
+assert "max_retries" not in text and ".\\nwork() failed: pid=" in text, text
 assert "an illegal memory access was encountered" in text and "raise CUDARuntimeError(700)" in text, text
 assert times("b") == 2
 dead = int(open(os.path.join(DIRECTORY, "b")).read().split()[0])
@@ -142,7 +142,7 @@ assert dead not in ray.get([touch.remote() for _ in range(8)])
 assert not os.path.exists(f"/proc/{dead}")
 
 error = raised(ray.get, work.remote("c", 9))
-assert "It was run 4 time(s); max_retries is 3." in str(error)
+assert "It was run 4 times; max_retries is 3." in str(error)
 assert ray.cluster_resources()["GPU"] == before, "one function that fails everywhere is to blame, not the devices"
 
 @ray.remote(num_cpus=1)

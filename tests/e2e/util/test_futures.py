@@ -5,9 +5,11 @@ import concurrent.futures
 import logging
 import operator
 import os
+import signal
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, as_completed, wait
 from pathlib import Path
@@ -586,3 +588,24 @@ def test_an_initializer_that_fails() -> None:
             future.result()
     with pytest.raises(TypeError, match="callable"):
         Executor(initializer=3)  # type: ignore[arg-type]
+
+
+class Interrupting(deque[int]):
+    """Slots. Ctrl-C comes as one has been taken."""
+
+    def popleft(self) -> int:
+        slot = super().popleft()
+        os.kill(os.getpid(), signal.SIGINT)
+        return slot
+
+
+def test_an_interrupt_while_a_call_is_submitted_loses_no_slot() -> None:
+    dispatcher = Dispatcher("test", range(1))
+    dispatcher._free = Interrupting(dispatcher._free)
+    future = Future[int]()
+    with pytest.raises(KeyboardInterrupt):
+        dispatcher.submit(future, lambda _: mpi_runtime.remote(abs).remote(-3))
+    assert future.result(LONG_S) == 3
+    dispatcher.close()
+    dispatcher.join()
+    assert list(dispatcher._free) == [0]

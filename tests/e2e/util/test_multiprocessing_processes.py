@@ -268,3 +268,9 @@ print(state)
 @pytest.mark.mpi
 def test_on_ranks() -> None:
     assert run_program(RANKS, ranks=3).expect(0).stdout == "raised -1\nNone\n"
+
+
+@pytest.mark.parametrize("processes", [10**6, 1025])
+def test_more_processes_than_a_job_can_have_are_refused(processes: int) -> None:
+    with pytest.raises(ValueError, match=f"processes={processes}: the job has 4 CPUs, .* not of calls"):
+        Pool(processes)

@@ -3,6 +3,7 @@
 import pytest
 
 from mpi_runtime.scheduler.dispatch import backoff
+from mpi_runtime.scheduler.protocol.amounts import times
 from mpi_runtime.scheduler.protocol.effects import StopExecutor
 from mpi_runtime.scheduler.protocol.events import Call, CancelRequested, KillRequested
 from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US, BACKOFF_US_MAX, STILLBORN_MAX
@@ -157,7 +158,7 @@ def test_calls_for_which_no_executor_comes_up_fail_after_a_few_tries() -> None:
         for tries in range(1, STILLBORN_MAX):
             stillborn(cluster, first)
             if tries > 1:
-                assert f"{tries} time(s) in a row" in cluster.explain(first).why
+                assert f"{times(tries)} in a row" in cluster.explain(first).why
             cluster.later(backoff.wait_us(tries))
         stillborn(cluster, first)
         for id in (first, second):
@@ -176,7 +177,7 @@ def test_a_call_whose_next_executor_may_be_forked_waits_for_something_else() -> 
             stillborn(cluster, call)
         cluster.placed(cluster.submit(name="other", priority=1))  # has the only CPU from now on
         cluster.later(backoff.wait_us(2) - 1)
-        assert "2 time(s) in a row: the next one is forked in 1e-06 s" in cluster.explain(call).why
+        assert "2 times in a row: the next one is forked in 1e-06 s" in cluster.explain(call).why
         cluster.later(1)
         assert cluster.explain(call).why.startswith("It needs 1 CPU. host0: 0 CPU, 0 GPU free.")
 

@@ -52,7 +52,7 @@ def test_a_call_that_had_run_does_not_pay_for_the_one_behind_it() -> None:
         assert cluster.told(ran).data == b"value"
         cluster.later(BACKOFF_US_MAX)
         cluster.died(cluster.placed(kills), kills)
-        assert "It was run 3 time(s); max_retries is 2." in cluster.told(kills).message
+        assert "It was run 3 times; max_retries is 2." in cluster.told(kills).message
         cluster.forget()
 
 
@@ -76,7 +76,7 @@ def test_a_call_without_retries_left_says_what_happened() -> None:
             f"fit did not end: its executor (pid {4000 + executor}, rank 0, host0) was killed by signal 11."
             in failed.message
         )
-        assert "It was run 1 time(s); max_retries is 0." in failed.message
+        assert "max_retries" not in failed.message, "there is nothing to count"
         cluster.released(id)
         assert cluster.is_clean()
 
@@ -105,7 +105,8 @@ def test_attempts_that_were_made_before_it_was_submitted_count(max_retries: int,
         for _ in range(runs):
             cluster.later(BACKOFF_US_MAX)
             cluster.died(cluster.placed(id), id)
-        assert f"It was run {attempt + runs} time(s); max_retries is {max_retries}" in cluster.told(id).message
+        message, tried = cluster.told(id).message, f"It was run {attempt + runs} times; max_retries is {max_retries}."
+        assert tried in message or (attempt + runs == 1 and "It was run" not in message)
         cluster.released(id)
         assert cluster.is_clean()
 

@@ -133,7 +133,7 @@ def test_the_death_of_a_member_ends_the_call_once_and_frees_all() -> None:
         error = cluster.told(id)
         assert error.code == "WorkerCrashedError"
         assert "rank 2 of its gang of 3" in error.message
-        assert "called MPI_Abort with code 6. It was run 1 time(s)" in error.message
+        assert "called MPI_Abort with code 6." in error.message
         assert error.message.endswith("\nwhat its MPI said\nto it")
         cluster.released(id)
         assert cluster.is_clean()

@@ -59,7 +59,7 @@ def test_the_second_in_a_row_takes_it_out() -> None:
         assert failed.code == "GpuExecutorDiedError"
         line, traceback = failed.message.splitlines()
         assert "ended because CUDA answered cudaErrorUnknown in f on GPU 1 (GPU-H100-1): its context was dead" in line
-        assert "It was run 2 time(s); max_retries is 1. What had happened before: 0 s ago the call was lost" in line
+        assert "It was run 2 times; max_retries is 1. What had happened before: 0 s ago the call was lost" in line
         assert traceback == "the traceback"
         assert out(cluster) == [bad]
         assert cluster.notes == [
@@ -328,7 +328,7 @@ def test_a_node_on_which_cuda_does_not_start_draws_no_further_calls() -> None:
             executor = cluster.placed(id)
             assert cluster.state.executors[executor].rank.number == 1
             cluster.faulted(executor, id, **ILLEGAL)
-        assert "It was run 3 time(s); max_retries is 1." in cluster.told(id).message
+        assert "It was run 3 times; max_retries is 1." in cluster.told(id).message
         assert len(cluster.notes) == 1
 
 

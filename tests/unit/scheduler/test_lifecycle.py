@@ -137,7 +137,7 @@ def test_a_call_that_crashes_again_and_again_says_how() -> None:
         assert cluster.explain(call).story == story
         cluster.died(second, call, "exited with code 3")
         message = cluster.told(call).message
-        assert "exited with code 3. It was run 2 time(s); max_retries is 1." in message
+        assert "exited with code 3. It was run 2 times; max_retries is 1." in message
         assert message.endswith(f" What had happened before: {story}.")
         assert "given an error (WorkerCrashedError)" in cluster.explain(call).story
         cluster.released(call)

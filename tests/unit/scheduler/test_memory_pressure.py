@@ -140,7 +140,7 @@ def test_a_task_that_is_too_large_alone_uses_up_its_retries() -> None:
         assert "was ended because the memory of host0 is nearly used up: 31.0 GiB of 32.0 GiB" in told.message
         assert "Largest processes: 3.0 GiB python (pid 4711)." in told.message
         assert f"object {large.hex()} (made by app.py:12 in main)" in told.message
-        assert "It was run 2 time(s); max_retries is 1" in told.message
+        assert "It was run 2 times; max_retries is 1" in told.message
         cluster.forget()
 
 

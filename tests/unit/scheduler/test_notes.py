@@ -3,9 +3,10 @@
 import pytest
 
 from mpi_runtime.scheduler.protocol.amounts import gib
-from mpi_runtime.scheduler.protocol.effects import CRASH, RESTARTED, UNHANDLED, Note
+from mpi_runtime.scheduler.protocol.effects import CRASH, MEMORY, RESTARTED, UNHANDLED, Note
 from mpi_runtime.scheduler.protocol.events import CancelRequested, ErrorRead, Left, Released, Returned, Stored, Value
 from mpi_runtime.scheduler.protocol.limits import AT_ONCE_US, BACKOFF_US_MAX, LOGGED_SINGLY_MAX
+from mpi_runtime.scheduler.protocol.rank_events import RankJoined
 from tests.builders import DRIVER, LARGE, Cluster
 
 
@@ -75,7 +76,7 @@ def test_actors_that_are_started_again_and_those_that_are_not() -> None:
         (note,) = said(cluster)
         assert note.event == CRASH
         assert note.text.endswith(
-            "was killed by signal 9, after it had been started again 1 time(s). It is not started again."
+            "was killed by signal 9, after it had been started again once. It is not started again."
         )
         cluster.forget()
 
@@ -287,3 +288,10 @@ def test_many_hosts_are_not_all_named() -> None:
 )
 def test_bytes_in_words(size: int, words: str) -> None:
     assert gib(size) == words
+
+
+def test_a_host_whose_values_cannot_leave_its_memory() -> None:
+    joined = RankJoined(0, 0, "host0", [0], -1, 0, 0, {}, 1 << 30, spill_problem="no disk")
+    with Cluster().join(joined) as cluster:
+        (note,) = said(cluster, MEMORY)
+        assert (note.level, note.rank, note.text) == (30, 0, "host host0: no disk.")

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -13,12 +14,16 @@ from typing import Any
 import pytest
 
 from mpi_runtime.core.client import interrupts as module
-from mpi_runtime.core.client.interrupts import CANCEL_SIGNAL, Interrupts, is_of_handler
+from mpi_runtime.core.client.interrupts import CANCEL_SIGNAL, Interrupts, is_of_handler, repeat_ignored
+from mpi_runtime.core.client.object_ref import ObjectRef
 from mpi_runtime.core.executor import cancels as executor_cancels
 from mpi_runtime.core.executor.cancels import Cancels
 from mpi_runtime.scheduler.protocol.events import Call
-from mpi_runtime.scheduler.protocol.ids import attempt_of
+from mpi_runtime.scheduler.protocol.ids import ID_BYTES, attempt_of
 from tests.helpers import stable_id
+
+LONG_S = 20.0
+"""Longer than anything takes."""
 
 
 @pytest.fixture(autouse=True)
@@ -319,3 +324,68 @@ def test_a_handler_that_is_in_place_again_may_install_another_and_use_the_client
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Falls:
+    """Is interrupted in its destructor, where Python ignores what is raised."""
+
+    def __del__(self) -> None:
+        interrupt()
+
+
+@pytest.fixture
+def default(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Ctrl-C raises as in most programs, and what Python ignores is repeated. The errors that are not."""
+    others = list[Any]()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(sys, "unraisablehook", others.append)
+    repeat_ignored()
+    return others
+
+
+def test_an_ignored_interrupt_is_repeated(default: list[Any]) -> None:
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        del (falls := [Falls()])[0]
+        time.sleep(LONG_S)
+    assert not falls
+    assert not default
+
+
+def test_one_that_a_handler_of_the_program_raised_is_not(default: list[Any]) -> None:
+    def handler(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handler)
+    del (falls := [Falls()])[0]
+    time.sleep(3 * module.IGNORED_PAUSE_S)
+    assert not falls
+    assert [one.exc_type for one in default] == [KeyboardInterrupt]
+
+
+def test_another_error_in_a_destructor_is_not(default: list[Any]) -> None:
+    class Fails:
+        def __del__(self) -> None:
+            raise ValueError
+
+    Fails()
+    assert [one.exc_type for one in default] == [ValueError]
+
+
+def test_an_interrupt_in_the_destructor_of_a_reference_does_not_keep_it(
+    default: list[Any],
+) -> None:
+    dropped = list[bytes]()
+    client: Any = SimpleNamespace(outbox=SimpleNamespace(drop=dropped.append))
+
+    def interrupts(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is ObjectRef.__del__.__code__:
+            sys.setprofile(None)
+            interrupt()
+
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        refs = [ObjectRef[int](b"x" * ID_BYTES, client)]
+        sys.setprofile(interrupts)
+        refs.clear()
+        time.sleep(LONG_S)
+    assert dropped == [b"x" * ID_BYTES]
+    assert not default

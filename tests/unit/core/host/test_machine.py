@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mpi_runtime.core.host import machine
 from mpi_runtime.core.host.machine import cpu_count, cpus_allowed, memory_limit
 
 
@@ -141,3 +142,16 @@ def test_memory_limit(tmp_path: Path) -> None:
         "sys/fs/cgroup/memory/slurm/memory.limit_in_bytes": "9223372036854771712",
     }
     assert memory_limit({}, files(tmp_path / "job", job)) == 3_000_000, "no limit of v1 is a large number"
+
+
+def test_a_directory_is_made_where_it_can_be(tmp_path: Path) -> None:
+    assert machine.unusable(str(tmp_path / "a" / "b")) == ""
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    assert machine.unusable(str(tmp_path / "file")) == "File exists"
+    assert machine.unusable(str(tmp_path / "file" / "b")) == "Not a directory"
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert machine.unusable(str(tmp_path)) == "it cannot be written"
