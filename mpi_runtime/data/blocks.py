@@ -205,6 +205,15 @@ def joined(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
     blocks = [block for block in blocks if block.num_rows or len(blocks) == 1] or list(blocks[:1])
     if len(blocks) == 1:
         return blocks[0]
+    return _concatenated(blocks)
+
+
+def common_schema(tables: Sequence[pyarrow.Table]) -> pyarrow.Schema:
+    """The columns of all tables, which need not have rows, as those of the block of all of them."""
+    return _concatenated([table.slice(0, 0) for table in tables]).schema
+
+
+def _concatenated(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
     first = blocks[0].schema
     if all(block.schema.equals(first) for block in blocks[1:]):
         return pa.concat_tables(blocks)

@@ -31,7 +31,7 @@ from mpi_runtime.data.streams.progress import Stats
 from mpi_runtime.data.streams.records import Block
 from mpi_runtime.data.streams.running import Running, tables_of
 from mpi_runtime.data.streams.storing import of_blocks, stored
-from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, joining, sorting
+from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, joining, lacking, sorting
 from mpi_runtime.data.whole.dividing import count_rows, known_count
 
 if TYPE_CHECKING:
@@ -188,12 +188,22 @@ class Dataset(DataIterator, Saving):
     def select_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Keep these columns."""
         names = different(cols, "select_columns")
-        return self._of_tables("select_columns", lambda table: table.select(names), options)
+
+        def selected(table: pyarrow.Table) -> pyarrow.Table:
+            lacking.check_columns(table, names)
+            return table.select(names)
+
+        return self._of_tables("select_columns", selected, options)
 
     def drop_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Leave out these columns."""
         names = different(cols, "drop_columns")
-        return self._of_tables("drop_columns", lambda table: table.drop_columns(names), options)
+
+        def dropped(table: pyarrow.Table) -> pyarrow.Table:
+            lacking.check_columns(table, names)
+            return table.drop_columns(names)
+
+        return self._of_tables("drop_columns", dropped, options)
 
     def rename_columns(self, names: Sequence[str] | Mapping[str, str], **options: object) -> Dataset:
         """Give columns other names: all, or those of a dictionary."""
@@ -203,8 +213,7 @@ class Dataset(DataIterator, Saving):
 
         def renamed(table: pyarrow.Table) -> pyarrow.Table:
             if isinstance(names, Mapping):
-                if unknown := [name for name in names if name not in table.column_names]:
-                    raise ValueError(exchange.no_column(unknown, table))
+                lacking.check_columns(table, list(names))
                 return table.rename_columns([names.get(name, name) for name in table.column_names])
             return table.rename_columns(list(names))
 
@@ -428,7 +437,9 @@ class Dataset(DataIterator, Saving):
         tables = list(tables_of(running))
         if not tables:
             return None
-        results = grouping.merged(blocks.joined(tables), aggs)
+        table = blocks.joined(tables)
+        lacking.check_somewhere(grouping.targets(aggs), lacking.columns_of(table))
+        results = grouping.merged(table, aggs)
         return dict(zip(names_of(aggs), results, strict=True))
 
     def unique(self, column: str, ignore_nulls: bool = False) -> list[object]:

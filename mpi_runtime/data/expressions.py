@@ -19,7 +19,7 @@ from msgspec import Struct
 from mpi_runtime.data import blocks, namespaces, operations
 from mpi_runtime.data.arrow import pa, pc, pd
 from mpi_runtime.data.datatype import DataType
-from mpi_runtime.data.whole.exchange import check_columns
+from mpi_runtime.data.whole.lacking import check_columns
 
 if TYPE_CHECKING:
     import pyarrow

@@ -36,7 +36,7 @@ class GroupedData(Generic[Rows]):
     def aggregate(self, *aggs: AggregateFn) -> Rows:
         """Reduce each group: a row with the keys, and a column for each reduction."""
         reductions = tuple((type(fn).__qualname__, vars(fn)) for fn in aggs)
-        made = self._exchanged(grouping.held(self._dataset._operator, self._names, aggs), reductions)
+        made = self._exchanged(grouping.held(self._dataset._operator, self._names, aggs), reductions, needed=grouping.targets(aggs))
         ended = Step(TABLES, "aggregate", grouping.ended, (self._names, aggs))
         return self._dataset._of_operator(Mapped(made, ended, PLAIN))  # type: ignore[no-any-return]
 
@@ -89,11 +89,11 @@ class GroupedData(Generic[Rows]):
     def __repr__(self) -> str:
         return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
 
-    def _exchanged(self, operator: Operator, *arguments: object) -> Operator:
+    def _exchanged(self, operator: Operator, *arguments: object, needed: Sequence[str] = ()) -> Operator:
         keys, count = self._keys, self._count
 
         def made(cpus: int, block_bytes: int) -> list[Block]:
-            return sorting.by_range("groupby", operator, keys, count, cpus, block_bytes)
+            return sorting.by_range("groupby", operator, keys, count, cpus, block_bytes, needed=needed)
 
         return Exchanged((operator,), "groupby", (keys, count, *arguments), made, keeps_rows=False)
 

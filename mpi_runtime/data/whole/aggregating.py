@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.steps import TABLES, Step
 from mpi_runtime.data.streams.progress import Stats
 from mpi_runtime.data.streams.running import Running, tables_of
-from mpi_runtime.data.whole.exchange import check_columns
+from mpi_runtime.data.whole.lacking import check_somewhere
 
 if TYPE_CHECKING:
     import pyarrow
@@ -82,11 +83,20 @@ def aggregate(
     names = [on] if isinstance(on, str) else None if on is None else list(on)
     step = Step(TABLES, kind, _reduce, (names, ignore_nulls))
     joined: dict[str, Partial] = {}
+    known: list[list[str]] = []
+    blocks_with = Counter[str]()
     for table in tables_of(Running(Mapped(operator, step, PLAIN), ordered=True, note=note)):
         for data in table.column("partials").to_pylist():
-            for part in pickle.loads(data):
+            columns, parts = pickle.loads(data)
+            known += columns
+            for part in parts:
+                blocks_with[part.name] += bool(columns)
                 joined[part.name] = joined[part.name].joined(part) if part.name in joined else part
-    found = {name: part.value(kind, ddof) for name, part in joined.items()}
+    check_somewhere(names or (), known)
+    if not ignore_nulls:
+        for name, part in joined.items():  # a block that lacks a column has no values of it
+            part.missing += len(known) - blocks_with[name]
+    found = {name: joined[name].value(kind, ddof) for name in names or joined if name in joined}
     if isinstance(on, str):
         return found.get(on)
     if on is None and len(found) == 1:
@@ -96,10 +106,11 @@ def aggregate(
 
 def _reduce(table: pyarrow.Table, names: Sequence[str] | None, ignore_nulls: bool) -> pyarrow.Table:
     numeric = [field.name for field in table.schema if _is_number(field.type)]
-    check_columns(table, names or ())
     table = blocks.decoded(table)
-    made = [_partial(name, table.column(name), ignore_nulls) for name in (numeric if names is None else names)]
-    return pa.table({"partials": [pickle.dumps(made)]})  # as bytes: a sum of integers may be larger than Arrow's
+    wanted = numeric if names is None else [name for name in names if name in table.column_names]
+    made = [_partial(name, table.column(name), ignore_nulls) for name in wanted]
+    known = [table.column_names] if table.num_rows else []
+    return pa.table({"partials": [pickle.dumps((known, made))]})  # as bytes: a sum of integers may be larger than Arrow's
 
 
 def _is_number(kind: pyarrow.DataType) -> bool:

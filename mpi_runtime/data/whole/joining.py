@@ -18,10 +18,10 @@ from mpi_runtime.data.operations import is_text
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.schema import Schema
 from mpi_runtime.data.steps import TABLES, BlockValueError, Step
-from mpi_runtime.data.streams.lost_blocks import table_of
 from mpi_runtime.data.streams.records import Block
 from mpi_runtime.data.streams.storing import stored
-from mpi_runtime.data.whole.exchange import exchange, hashed
+from mpi_runtime.data.whole import lacking
+from mpi_runtime.data.whole.exchange import columns_of, exchange, hashed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -132,10 +132,9 @@ def _unmarked(schema: pyarrow.Schema) -> pyarrow.Schema:
 
 def _of_side(table: pyarrow.Table, side: int, like: pyarrow.Schema) -> pyarrow.Table:
     """The rows of one side."""
-    names = [f"{side}{name}" for name in like.names]
-    if not set(names) <= set(table.column_names):
-        return like.empty_table()
-    return table.filter(pc.equal(table.column(SIDE), side)).select(names).rename_columns(like.names)
+    marked = pa.schema([field.with_name(f"{side}{field.name}") for field in like])
+    rows = table.filter(pc.equal(table.column(SIDE), side))
+    return lacking.filled(rows, marked).select(marked.names).rename_columns(like.names)
 
 
 def joined(left: Operator, right: Operator, join: Join, count: int, cpus: int, block_bytes: int) -> list[Block]:
@@ -144,7 +143,11 @@ def joined(left: Operator, right: Operator, join: Join, count: int, cpus: int, b
     kept = list(map(stored, marked))
     if not kept[0] or not kept[1]:
         raise ValueError("join() needs the columns of both sides, and one has neither rows nor columns")
-    likes = [_unmarked(table_of(one[0]).schema) for one in kept]
+    likes = []
+    for side, names in zip(kept, join.keys, strict=True):
+        known, schema = columns_of(side)
+        likes.append(_unmarked(schema))
+        lacking.check_somewhere(names, [[name[1:] for name in one or () if name != SIDE] for one in known])
     first = len(kept[0])
 
     def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
