@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -132,10 +132,10 @@ def _without_views(kind: pyarrow.DataType) -> pyarrow.DataType:
 
 def decoded(table: pyarrow.Table, names: Iterable[str] | None = None) -> pyarrow.Table:
     """A table with the values of dictionaries in place of their numbers, in these columns or in all."""
-    for name in table.column_names if names is None else names:
-        column = table.column(name)
-        if pa.types.is_dictionary(column.type):
-            table = with_column(table, name, column.cast(column.type.value_type))
+    chosen = None if names is None else frozenset(names)
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and (chosen is None or field.name in chosen):
+            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
     return table
 
 
@@ -210,7 +210,7 @@ def joined(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
 
 def common_schema(tables: Sequence[pyarrow.Table]) -> pyarrow.Schema:
     """The columns of all tables, which need not have rows, as those of the block of all of them."""
-    return _concatenated([table.slice(0, 0) for table in tables]).schema
+    return _concatenated([table.slice(0, 0) for table in tables]).schema if tables else pa.schema([])
 
 
 def _concatenated(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
@@ -218,20 +218,26 @@ def _concatenated(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
     if all(block.schema.equals(first) for block in blocks[1:]):
         return pa.concat_tables(blocks)
     columns = _columns()
-    mixed, encoded = set(), set()
-    for name in {name for block in blocks for name in block.column_names}:
-        kinds = [block.schema.field(name).type for block in blocks if name in block.column_names]
-        has_tensors = any(isinstance(kind, columns.TensorType | pa.FixedShapeTensorType) for kind in kinds)
-        if has_tensors and any(kind != kinds[0] for kind in kinds):
-            mixed.add(name)
-        if any(map(pa.types.is_dictionary, kinds)) and any(kind != kinds[0] for kind in kinds):
-            encoded.add(name)
+    kinds_of: dict[str, list[pyarrow.DataType]] = {}
+    for block in blocks:
+        for field in block.schema:
+            kinds_of.setdefault(field.name, []).append(field.type)
+    converted: dict[str, Callable[[pyarrow.ChunkedArray], pyarrow.Array]] = {}
+    encoded = set()
+    for name, kinds in kinds_of.items():
+        if any(kind != kinds[0] for kind in kinds):
+            if any(isinstance(kind, columns.ObjectType) for kind in kinds):
+                converted[name] = columns.as_objects
+            elif any(isinstance(kind, columns.TensorType | pa.FixedShapeTensorType) for kind in kinds):
+                converted[name] = columns.as_ragged
+            elif any(map(pa.types.is_dictionary, kinds)):
+                encoded.add(name)
     fixed = []
     for block in blocks:
-        block = decoded(block, encoded.intersection(block.column_names))
-        for name in mixed.intersection(block.column_names):
-            place = block.column_names.index(name)
-            block = block.set_column(place, name, columns.as_ragged(block.column(name)))
+        block = decoded(block, encoded)
+        for place, name in enumerate(block.column_names if converted else ()):
+            if name in converted:
+                block = block.set_column(place, name, converted[name](block.column(place)))
         fixed.append(block)
     return pa.concat_tables(fixed, promote_options="permissive")
 

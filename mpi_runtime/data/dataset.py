@@ -693,7 +693,7 @@ class Dataset(DataIterator, Saving):
         self, caller: str, function: Callable[[pyarrow.Table], pyarrow.Table], options: Mapping[str, object]
     ) -> Dataset:
         wanted = needs(caller, False, **options)  # type: ignore[arg-type]
-        return Dataset(Mapped(self._operator, Step(TABLES, caller, function), wanted))
+        return Dataset(Mapped(self._operator, Step(TABLES, caller, partial(_unless_nothing, function)), wanted))
 
     def _of_exprs(
         self, name: str, function: Callable[..., pyarrow.Table], exprs: list[Expr], options: Mapping[str, object]
@@ -736,13 +736,18 @@ class _OfExprs:
         self._made = partial(function, exprs)
 
     def __call__(self, table: pyarrow.Table) -> pyarrow.Table:
-        return self._made(table)
+        return _unless_nothing(self._made, table)
 
 
 def check_hints(n: int, hints: Sequence[object] | None) -> None:
     """Refuse places for another number of parts, by ValueError."""
     if hints is not None and len(hints) != n:
         raise ValueError(f"locality_hints has {len(hints)} actors, for {n} parts: it needs one for each")
+
+
+def _unless_nothing(function: Callable[[pyarrow.Table], pyarrow.Table], table: pyarrow.Table) -> pyarrow.Table:
+    """What a function makes of a block, unless it has neither rows nor columns, as of an empty list or file."""
+    return function(table) if table.num_columns or table.num_rows else table
 
 
 def _filtered(exprs: list[Expr], table: pyarrow.Table) -> pyarrow.Table:

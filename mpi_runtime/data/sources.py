@@ -42,7 +42,7 @@ class Numbers(Piece):
     def read(self, where: Where) -> Iterator[pyarrow.Table]:
         """Yield it."""
         where.origin = f"range, rows {self.start} to {self.stop - 1}"
-        for start in builtins.range(self.start, self.stop, PART_ROWS):
+        for start in builtins.range(self.start, max(self.stop, self.start + 1), PART_ROWS):  # without rows: the column
             ids = numpy.arange(start, min(start + PART_ROWS, self.stop), dtype=numpy.int64)
             if self.shape:
                 ids = numpy.broadcast_to(ids.reshape(-1, *[1] * len(self.shape)), (len(ids), *self.shape))

@@ -6,7 +6,7 @@ import math
 import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -17,9 +17,14 @@ from mpi_runtime.data.steps import TABLES, Step
 from mpi_runtime.data.streams.progress import Stats
 from mpi_runtime.data.streams.running import Running, tables_of
 from mpi_runtime.data.whole.lacking import check_somewhere
+from mpi_runtime.data.whole.reductions import total_of
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+BOUNDS = ("min", "max")
+"""What columns without numbers have too."""
 
 
 class Partial(Struct):
@@ -43,7 +48,7 @@ class Partial(Struct):
                 kept.name, kept.count, self.missing + other.missing, kept.total, kept.least, kept.greatest, kept.spread
             )
         count = self.count + other.count
-        apart = other.total / other.count - self.total / self.count
+        apart = float(other.total / other.count - self.total / self.count)
         return Partial(
             self.name,
             count,
@@ -81,7 +86,7 @@ def aggregate(
 ) -> float | dict[str, float | None] | None:
     """Return a value of one column, or values of several by name."""
     names = [on] if isinstance(on, str) else None if on is None else list(on)
-    step = Step(TABLES, kind, _reduce, (names, ignore_nulls))
+    step = Step(TABLES, kind, _reduce, (kind, names, ignore_nulls))
     joined: dict[str, Partial] = {}
     known: list[list[str]] = []
     blocks_with = Counter[str]()
@@ -104,26 +109,31 @@ def aggregate(
     return {f"{kind}({name})": value for name, value in found.items()} or None
 
 
-def _reduce(table: pyarrow.Table, names: Sequence[str] | None, ignore_nulls: bool) -> pyarrow.Table:
+def _reduce(table: pyarrow.Table, kind: str, names: Sequence[str] | None, ignore_nulls: bool) -> pyarrow.Table:
     numeric = [field.name for field in table.schema if _is_number(field.type)]
     table = blocks.decoded(table)
-    wanted = numeric if names is None else [name for name in names if name in table.column_names]
-    made = [_partial(name, table.column(name), ignore_nulls) for name in wanted]
+    found = set(table.column_names)
+    wanted = numeric if names is None else [name for name in names if name in found]
+    made = [_partial(kind, name, table.column(name), ignore_nulls) for name in wanted]
     known = [table.column_names] if table.num_rows else []
-    return pa.table({"partials": [pickle.dumps((known, made))]})  # as bytes: a sum of integers may be larger than Arrow's
+    held = pickle.dumps((known, made))  # as bytes: a sum of integers may be larger than Arrow's
+    return pa.table({"partials": [held]})
 
 
 def _is_number(kind: pyarrow.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _partial(name: str, column: pyarrow.ChunkedArray, ignore_nulls: bool) -> Partial:
+def _partial(kind: str, name: str, column: pyarrow.ChunkedArray, ignore_nulls: bool) -> Partial:
     values = column.drop_null() if ignore_nulls else column
     if not len(values) - values.null_count:
         return Partial(name, 0, values.null_count, 0, 0, 0, 0.0)
+    has_bounds_alone = not _is_number(values.type) and not pa.types.is_boolean(values.type)  # such as texts and times
+    if has_bounds_alone and kind not in BOUNDS:
+        raise TypeError(f"{kind}() needs numbers, and the column {name!r} has the type {values.type}")
     low, high = pc.min(values).as_py(), pc.max(values).as_py()
-    if not _is_number(values.type):  # such as texts and times, which have bounds alone
+    if has_bounds_alone:
         return Partial(name, len(values), values.null_count, math.nan, low, high, math.nan)
-    total = pc.sum(values).as_py()
-    apart = pc.subtract(pc.cast(values, pa.float64()), total / len(values))
+    total: Any = total_of(values)
+    apart = pc.subtract(pc.cast(values, pa.float64(), safe=False), float(total / len(values)))
     return Partial(name, len(values), values.null_count, total, low, high, pc.sum(pc.multiply(apart, apart)).as_py())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy
 from msgspec import Struct
@@ -207,13 +207,13 @@ def _columns(table: pyarrow.Table) -> object:
 def columns_of(kept: list[Block]) -> tuple[lacking.Known, pyarrow.Schema]:
     """The columns of each of these blocks, and those of all with their types."""
     try:
-        found = mpi_runtime.get([_columns.remote(block.value) for block in kept])
+        found: Any = mpi_runtime.get([_columns.remote(block.value) for block in kept])
     except ObjectLostError:
         if not Rebuilding().rebuild(kept):
             raise
         return columns_of(kept)
-    known = [one for each, _ in found for one in each]  # type: ignore[misc]
-    return known, blocks.common_schema([empty for _, empty in found])  # type: ignore[misc]
+    known = [one for each, _ in found for one in each]
+    return known, blocks.common_schema([empty for _, empty in found])
 
 
 def exchange(
@@ -291,7 +291,9 @@ def hashed(table: pyarrow.Table, names: Sequence[str], count: int) -> numpy.ndar
     found = numpy.zeros(table.num_rows, numpy.uint64)
     keys = blocks.decoded(lacking.chosen(table, names))
     for name in names:
-        codes = pc.dictionary_encode(keys.column(name), null_encoding="encode").combine_chunks()
+        column = keys.column(name)
+        column = column.cast(pa.bool_()) if pa.types.is_null(column.type) else column
+        codes = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
         hashes = numpy.array([_hash(value) for value in codes.dictionary.to_pylist()] or [0], numpy.uint64)
         found = found * numpy.uint64(31) + hashes[numpy.asarray(codes.indices)]
     return numpy.asarray(found % numpy.uint64(count), numpy.int64)

@@ -53,11 +53,12 @@ def groups(table: pyarrow.Table, names: Sequence[str]) -> Iterator[pyarrow.Table
 def _held(table: pyarrow.Table, names: Sequence[str], fns: Sequence[AggregateFn]) -> pyarrow.Table:
     """The accumulators of the groups of a block."""
     needed = [*names, *targets(fns)]
+    is_nothing = bool(names) and not table.num_rows
     block, table = table, lacking.filled(table, pa.schema([(name, pa.null()) for name in targets(fns)]))
     names = [name for name in names if name in block.column_names]  # others are missing in all rows
     if names:
         table = sort_rows(table, keys_of("groupby", names))
-    parts = list(groups(table, names))
+    parts = [] if is_nothing else list(groups(table, names))
     held = [cloudpickle.dumps([fn.accumulate_block(fn.init(None), part) for fn in fns]) for part in parts]
     made = pa.table(_keys_of_parts(table, parts, names) | {HELD: pa.array(held, pa.large_binary())})
     return lacking.marked(made, block, needed)

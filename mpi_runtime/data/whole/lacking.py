@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 COLUMNS = "__columns__"
-"""The column that says, in a table made of a block that lacked one, which columns the block had; missing: it had all."""
+"""A column of a table made of a block that lacked one: the columns that this block had; missing: it had all."""
 Known = Sequence["Sequence[str] | None"]
 """The columns of each block that has rows; None: it has all that are needed."""
 
@@ -29,7 +29,8 @@ def no_column(names: Sequence[str], known: Iterable[str]) -> str:
 
 def check_columns(table: pyarrow.Table, names: Sequence[str]) -> None:
     """Refuse names that are not those of columns of this block, by BlockValueError."""
-    if unknown := [name for name in names if name not in table.column_names]:
+    found = set(table.column_names)
+    if unknown := [name for name in names if name not in found]:
         others = "If other files or blocks have it, give it to these rows too, such as by map_batches()"
         raise BlockValueError(f"{no_column(unknown, table.column_names)}. {others}")
 
@@ -61,15 +62,17 @@ def marked(made: pyarrow.Table, block: pyarrow.Table, names: Sequence[str]) -> p
 
 def chosen(table: pyarrow.Table, names: Sequence[str]) -> pyarrow.Table:
     """These columns of a table; a column that is not there has no values."""
-    lacking = pa.schema([(name, pa.null()) for name in names if name not in table.column_names])
+    found = set(table.column_names)
+    lacking = pa.schema([(name, pa.null()) for name in names if name not in found])
     return filled(table, lacking).select(list(names))
 
 
 def filled(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
     """The table with all columns of a schema; one that is not there, or has the type of no values, has its type."""
+    kinds = {field.name: field.type for field in table.schema}
     for field in schema:
-        is_there = field.name in table.column_names
-        if not is_there or (pa.types.is_null(table.schema.field(field.name).type) and not pa.types.is_null(field.type)):
+        found = kinds.get(field.name)
+        if found is None or (pa.types.is_null(found) and not pa.types.is_null(field.type)):
             nulls = pa.chunked_array([pa.nulls(table.num_rows, field.type)])
             table = blocks.with_column(table, field.name, nulls)
     return table

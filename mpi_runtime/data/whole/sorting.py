@@ -74,7 +74,7 @@ def bounds(samples: pyarrow.Table, keys: Keys, count: int) -> pyarrow.Table:
 
 def _samples(kept: list[Block], keys: Keys, rows: int) -> list[tuple[pyarrow.Table, lacking.Known]]:
     try:
-        return mpi_runtime.get([_sample.remote(block.value, keys, rows) for block in kept])
+        return mpi_runtime.get([_sample.remote(block.value, keys, rows) for block in kept])  # type: ignore[misc]
     except ObjectLostError:
         if not Rebuilding().rebuild(kept):
             raise

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from mpi_runtime import data  # noqa: E402
-from mpi_runtime.data.aggregate import Count, Sum, Unique  # noqa: E402
+from mpi_runtime import data
+from mpi_runtime.data.aggregate import Count, Sum, Unique
 
 pytestmark = pytest.mark.usefixtures("job")
 INIT = {"num_cpus": 2, "object_store_memory": 64_000_000}
@@ -79,7 +79,7 @@ def test_a_join_keeps_all_columns_and_rows(tmp_path: Path, make: Make) -> None:
         (1, 10, None, 1), (2, 20, None, None), (3, None, 30, None), (4, None, 40, None),
     ]  # fmt: skip
     right = other.join(ds, "full_outer", 2, on=("b",)).take_all()
-    assert sorted((row["a"] or 0, row["c"] or 0) for row in right) == [(1, 0), (2, 0), (3, 30), (4, 40)]  # type: ignore[operator]
+    assert sorted((row["a"] or 0, row["c"] or 0) for row in right) == [(1, 0), (2, 0), (3, 30), (4, 40)]
 
 
 def test_a_column_that_no_block_has_is_an_error_that_names_all_columns(tmp_path: Path) -> None:

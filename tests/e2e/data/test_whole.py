@@ -21,7 +21,6 @@ import mpi_runtime  # noqa: E402
 from mpi_runtime import data  # noqa: E402
 from mpi_runtime.data.aggregate import AggregateFn, Count, CountDistinct, Max, Mean, Min, Quantile, Std, Sum  # noqa: E402
 from mpi_runtime.data.streams.running import Running  # noqa: E402
-from mpi_runtime.errors import TaskError  # noqa: E402
 from mpi_runtime.util.state import list_objects  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("job")
