@@ -37,6 +37,7 @@ def of_rows(rows: Sequence[Mapping[str, object]]) -> pyarrow.Table:
     columns = _columns()
     if rows and not names:
         raise ValueError(NO_COLUMNS)
+    check_names(names)
     return pa.table({name: columns.of_values([row.get(name) for row in rows]) for name in names})
 
 
@@ -55,7 +56,7 @@ def of_batch(batch: object, maker: str) -> pyarrow.Table:
         return without_views(pa.Table.from_batches([batch]))
     if isinstance(batch, Mapping):
         return _of_mapping(batch, maker)
-    if type(batch).__module__.startswith("pandas"):
+    if type(batch).__module__.startswith("pandas") and hasattr(batch, "columns"):
         return of_pandas(batch)
     raise ValueError(
         f"{maker} must return a batch: a dictionary of arrays, a pandas.DataFrame or a pyarrow.Table, or be a "
@@ -80,6 +81,7 @@ def _of_mapping(batch: Mapping[str, object], maker: str) -> pyarrow.Table:
                 f"{maker} must return an array or a list for each column, one item for each row: {name!r} is "
                 f"{type(value).__name__}"
             )
+    check_names(made)
     sizes = {name: len(column) for name, column in made.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"{maker} has returned columns of different lengths: {sizes}")
@@ -91,7 +93,7 @@ def of_pandas(frame: pandas.DataFrame) -> pyarrow.Table:
     columns = _columns()
     named = any(name is not None for name in frame.index.names)
     if object not in list(frame.dtypes) or named:
-        table = pa.Table.from_pandas(frame, preserve_index=None if named else False).replace_schema_metadata()
+        table = pa.Table.from_pandas(frame, preserve_index=named).replace_schema_metadata()
         return _with_usual_strings(table)
     made = {}
     for name in frame.columns:
@@ -146,6 +148,7 @@ def _plain(series: pandas.Series) -> list[object]:
 def to_rows(block: pyarrow.Table) -> Iterator[Row]:
     """Yield the rows of a block."""
     check_columns(block)
+    check_different(block)
     names = block.column_names
     values = [_columns().to_values(column) for column in block.columns]
     for row in zip(*values, strict=True):
@@ -172,6 +175,7 @@ def to_batch(block: pyarrow.Table, form: str | None, zero_copy: bool = False) ->
             is_plain = not isinstance(column.type, pa.BaseExtensionType)
             values[name] = column.to_pandas() if is_plain else pd.Series(columns.to_values(column), dtype=object)
         return pd.DataFrame(values)
+    check_different(block)
     arrays = {name: columns.to_numpy(block.column(name), zero_copy) for name in block.column_names}
     if zero_copy:
         return arrays
@@ -182,6 +186,20 @@ def check_columns(block: pyarrow.Table) -> None:
     """Refuse rows without columns, by ValueError: neither a dictionary nor a pickle would keep their number."""
     if block.num_rows and not block.num_columns:
         raise ValueError(NO_COLUMNS)
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Refuse names of columns that are not strings, by ValueError."""
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise ValueError(f"the name of a column must be a string, not {wrong[0]!r}")
+
+
+def check_different(block: pyarrow.Table) -> None:
+    """Refuse columns with one name, of which a dictionary would lose all but one, by ValueError."""
+    names = block.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"several columns have the name {twice!r}: rename_columns([...]) gives all of them others")
 
 
 def check_format(form: str | None) -> None:

@@ -39,7 +39,10 @@ def keys_of(caller: str, key: str | Sequence[str], descending: bool | Sequence[b
     down = [descending] * len(names) if isinstance(descending, bool) else list(descending)
     if len(down) != len(names):
         raise ValueError(f"{caller}(descending={descending!r}): it must be a boolean, or one for each of {names}")
-    return tuple((name, "descending" if one else "ascending") for name, one in zip(names, down, strict=True))
+    found: dict[str, str] = {}
+    for name, one in zip(names, down, strict=True):
+        found.setdefault(name, "descending" if one else "ascending")
+    return tuple(found.items())
 
 
 def order(table: pyarrow.Table, keys: Keys) -> numpy.ndarray:

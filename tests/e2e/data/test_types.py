@@ -164,3 +164,55 @@ def test_a_file_without_rows_does_not_hinder_others(tmp_path: Path) -> None:
 def test_groups_by_a_column_whose_name_is_empty() -> None:
     ds = data.from_items([{"": 1, "v": 2}, {"": 1, "v": 3}, {"": 2, "v": 4}])
     assert ds.groupby("").sum("v").take_all() == [{"": 1, "sum(v)": 5}, {"": 2, "sum(v)": 4}]
+
+
+def test_functions_of_a_block_without_any_value() -> None:
+    ds = of({"a": 1}, None)
+    assert column(ds.with_column("y", col("x").struct.field("a")), "y") == [1, None]
+    assert column(of("a", None).with_column("y", col("x").str.upper()), "y") == ["A", None]
+    assert column(of(2**60, 1).with_column("y", col("x") / 2), "y") == [2.0**59, 0.5]
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    two = numpy.int64(2)
+    ds = data.range(numpy.int64(10), override_num_blocks=1)
+    assert ds.count() == 10
+    assert ds.limit(two).count() == len(ds.take(two)) == 2
+    assert ds.repartition(two).materialize().num_blocks() == 2
+    assert [part.count() for part in ds.split(two)] == [5, 5]
+    assert [part.count() for part in ds.train_test_split(two)] == [8, 2]
+    assert [part.count() for part in ds.split_at_indices(numpy.array([3]))] == [3, 7]
+    assert len(list(ds.iter_batches(batch_size=two))) == 5
+    assert column(ds.map_batches(lambda batch: {"n": [len(batch["id"])]}, batch_size=two), "n") == [2] * 5
+    assert ds.random_sample(numpy.float32(1)).count() == 10  # type: ignore[arg-type]
+    ds.write_parquet(str(tmp_path), max_rows_per_file=two)
+    assert len(list(tmp_path.glob("*.parquet"))) == 5
+    with pytest.raises(ValueError, match="not 2.5"):
+        ds.limit(2.5)  # type: ignore[arg-type]
+
+
+def test_names_that_rows_cannot_have() -> None:
+    ds = data.range(2, override_num_blocks=1)
+    for wrong in (ds.map(lambda row: {1: row["id"]}), ds.map_batches(lambda batch: {1: batch["id"]})):  # type: ignore[dict-item]
+        with pytest.raises(data.BlockValueError, match="the name of a column must be a string, not 1"):
+            wrong.take_all()
+    with pytest.raises(data.BlockValueError, match="must return a batch.*not Series"):
+        ds.map_batches(lambda frame: frame["id"], batch_format="pandas").take_all()
+    twice = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["a", "a"])
+    ds = data.from_arrow(twice)
+    for call in (ds.take_all, ds.map_batches(lambda batch: batch).take_all):
+        with pytest.raises(ValueError, match="several columns have the name 'a'"):
+            call()
+    assert ds.rename_columns(["a", "b"]).take_all() == [{"a": 1, "b": 2}]
+
+
+def test_an_index_with_a_name_is_a_column_also_if_it_is_a_range() -> None:
+    ds = data.range(3, override_num_blocks=1)
+    assert column(ds.map_batches(lambda frame: frame.set_index("id"), batch_format="pandas"), "id") == [0, 1, 2]
+    frame = pandas.DataFrame({"x": [5, 6]}, index=pandas.RangeIndex(2, name="i"))
+    assert data.from_pandas(frame).take_all() == [{"x": 5, "i": 0}, {"x": 6, "i": 1}]
+
+
+def test_a_column_that_is_named_twice_in_an_order() -> None:
+    assert column(data.range(3).sort(["id", "id"], descending=True), "id") == [2, 1, 0]
+    assert data.range(2).groupby(["id", "id"]).count().take_all() == [{"id": 0, "count()": 1}, {"id": 1, "count()": 1}]
