@@ -198,7 +198,10 @@ def json_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tabl
         parsing: Any = options.get("parse_options")
         spans = parsing is not None and parsing.newlines_in_values
         for lines in [head + file.read()] if spans else _whole_lines(head, file, JSON_BYTES):
-            read_options = pa_json.ReadOptions(use_threads=False, block_size=max(1, len(lines)))
+            if not lines.strip():  # the file has no rows
+                yield pa.table({})
+                continue
+            read_options = pa_json.ReadOptions(use_threads=False, block_size=len(lines))
             yield pa_json.read_json(io.BytesIO(lines), read_options, parsing)
 
 

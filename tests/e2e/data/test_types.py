@@ -156,6 +156,8 @@ def test_no_rows_at_all(make: Callable[[], data.Dataset]) -> None:
 def test_a_file_without_rows_does_not_hinder_others(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[]")
     (tmp_path / "b.json").write_text('[{"x": 1, "y": 2}]')
+    (tmp_path / "c.json").write_text("")
+    assert data.read_json(str(tmp_path / "c.json")).take_all() == []
     ds = data.read_json(str(tmp_path))
     assert ds.select_columns("x").take_all() == [{"x": 1}]
     assert ds.filter(expr="x == 1").drop_columns("y").take_all() == [{"x": 1}]
@@ -181,13 +183,13 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     assert ds.repartition(two).materialize().num_blocks() == 2
     assert [part.count() for part in ds.split(two)] == [5, 5]
     assert [part.count() for part in ds.train_test_split(two)] == [8, 2]
-    assert [part.count() for part in ds.split_at_indices(numpy.array([3]))] == [3, 7]
+    assert [part.count() for part in ds.split_at_indices(numpy.array([3]).tolist())] == [3, 7]
     assert len(list(ds.iter_batches(batch_size=two))) == 5
     assert column(ds.map_batches(lambda batch: {"n": [len(batch["id"])]}, batch_size=two), "n") == [2] * 5
-    assert ds.random_sample(numpy.float32(1)).count() == 10  # type: ignore[arg-type]
+    assert ds.random_sample(numpy.float32(1)).count() == 10
     ds.write_parquet(str(tmp_path), max_rows_per_file=two)
     assert len(list(tmp_path.glob("*.parquet"))) == 5
-    with pytest.raises(ValueError, match="not 2.5"):
+    with pytest.raises(ValueError, match=r"not 2\.5"):
         ds.limit(2.5)  # type: ignore[arg-type]
 
 
@@ -196,7 +198,7 @@ def test_names_that_rows_cannot_have() -> None:
     for wrong in (ds.map(lambda row: {1: row["id"]}), ds.map_batches(lambda batch: {1: batch["id"]})):  # type: ignore[dict-item]
         with pytest.raises(data.BlockValueError, match="the name of a column must be a string, not 1"):
             wrong.take_all()
-    with pytest.raises(data.BlockValueError, match="must return a batch.*not Series"):
+    with pytest.raises(data.BlockValueError, match=r"must return a batch.*not Series"):
         ds.map_batches(lambda frame: frame["id"], batch_format="pandas").take_all()
     twice = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["a", "a"])
     ds = data.from_arrow(twice)
