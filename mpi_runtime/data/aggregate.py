@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from mpi_runtime.core import published
+from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
-from mpi_runtime.data.whole.reductions import AggregateFn, AggregateFnV2
+from mpi_runtime.data.whole.reductions import AggregateFn, AggregateFnV2, total_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -88,8 +89,13 @@ class _OfKernel(AggregateFnV2):
 class Sum(_OfKernel):
     """The sum of a column."""
 
-    kind = kernel = "sum"
+    kind = "sum"
     join = sum
+
+    def aggregate_block(self, block: pyarrow.Table) -> object:
+        """The accumulator of the rows of a table."""
+        values = self._values(block)
+        return None if values is None else total_of(values)
 
 
 @published("mpi_runtime.data")
@@ -142,7 +148,7 @@ class Mean(_OfValues):
 
     def of(self, values: pyarrow.ChunkedArray) -> object:
         """The sum, and the number of values."""
-        return pc.sum(values).as_py(), len(values)
+        return total_of(values), len(values)
 
     def combine(self, current_accumulator: object, new: object) -> object:
         """Join two accumulators."""
@@ -170,8 +176,8 @@ class Std(_OfValues):
 
     def of(self, values: pyarrow.ChunkedArray) -> object:
         """The sum of the squares of the distances from the mean, the mean, and the number of values."""
-        mean = pc.sum(values).as_py() / len(values)
-        apart = pc.subtract(pc.cast(values, pa.float64()), float(mean))
+        mean = float(total_of(values) / len(values))  # type: ignore[operator]
+        apart = pc.subtract(pc.cast(values, pa.float64(), safe=False), mean)
         return pc.sum(pc.multiply(apart, apart)).as_py(), mean, len(values)
 
     def combine(self, current_accumulator: object, new: object) -> object:
@@ -320,6 +326,8 @@ class Unique(AggregateFnV2):
         column = block.column(self._target_col_name)
         if self._ignore_nulls:
             column = column.drop_null()
+        if isinstance(column.type, pa.BaseExtensionType):
+            return list(_distinct(blocks.values_of(column)))
         try:
             return column.unique().to_pylist()
         except pa.ArrowNotImplementedError:
@@ -335,7 +343,7 @@ def _distinct(values: list[object]) -> list[object]:
     seen: dict[object, object] = {}
     for value in values:
         key = "nan" if isinstance(value, float) and math.isnan(value) else value
-        seen.setdefault((type(value).__name__, repr(key) if isinstance(key, list | dict) else key), value)
+        seen.setdefault((type(value).__name__, key if isinstance(key, Hashable) else repr(key)), value)
     return list(seen.values())
 
 

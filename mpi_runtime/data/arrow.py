@@ -6,6 +6,7 @@ buffer that grows, so that the largest ones exist twice. The system moves the pa
 
 from __future__ import annotations
 
+import importlib
 import time
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,10 @@ class _Lazy:
         return type(self), (self._name,)  # functions that are pickled as a whole refer to it
 
     def __getattr__(self, name: str) -> object:
-        value = getattr(optional.load("mpi_runtime.data", self._name, self._name.partition(".")[0]), name)
+        package = self._name.partition(".")[0]
+        value = getattr(optional.load("mpi_runtime.data", self._name, package), name)
+        if package == "pyarrow":  # what it reads before it knows our types would have none of them
+            importlib.import_module("mpi_runtime.data.columns")
         setattr(self, name, value)
         return value
 

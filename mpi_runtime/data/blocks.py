@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,7 @@ def of_rows(rows: Sequence[Mapping[str, object]]) -> pyarrow.Table:
     columns = _columns()
     if rows and not names:
         raise ValueError(NO_COLUMNS)
+    check_names(names)
     return pa.table({name: columns.of_values([row.get(name) for row in rows]) for name in names})
 
 
@@ -55,7 +56,7 @@ def of_batch(batch: object, maker: str) -> pyarrow.Table:
         return without_views(pa.Table.from_batches([batch]))
     if isinstance(batch, Mapping):
         return _of_mapping(batch, maker)
-    if type(batch).__module__.startswith("pandas"):
+    if type(batch).__module__.startswith("pandas") and hasattr(batch, "columns"):
         return of_pandas(batch)
     raise ValueError(
         f"{maker} must return a batch: a dictionary of arrays, a pandas.DataFrame or a pyarrow.Table, or be a "
@@ -80,6 +81,7 @@ def _of_mapping(batch: Mapping[str, object], maker: str) -> pyarrow.Table:
                 f"{maker} must return an array or a list for each column, one item for each row: {name!r} is "
                 f"{type(value).__name__}"
             )
+    check_names(made)
     sizes = {name: len(column) for name, column in made.items()}
     if len(set(sizes.values())) > 1:
         raise ValueError(f"{maker} has returned columns of different lengths: {sizes}")
@@ -91,7 +93,7 @@ def of_pandas(frame: pandas.DataFrame) -> pyarrow.Table:
     columns = _columns()
     named = any(name is not None for name in frame.index.names)
     if object not in list(frame.dtypes) or named:
-        table = pa.Table.from_pandas(frame, preserve_index=None if named else False).replace_schema_metadata()
+        table = pa.Table.from_pandas(frame, preserve_index=named).replace_schema_metadata()
         return _with_usual_strings(table)
     made = {}
     for name in frame.columns:
@@ -132,10 +134,10 @@ def _without_views(kind: pyarrow.DataType) -> pyarrow.DataType:
 
 def decoded(table: pyarrow.Table, names: Iterable[str] | None = None) -> pyarrow.Table:
     """A table with the values of dictionaries in place of their numbers, in these columns or in all."""
-    for name in table.column_names if names is None else names:
-        column = table.column(name)
-        if pa.types.is_dictionary(column.type):
-            table = with_column(table, name, column.cast(column.type.value_type))
+    chosen = None if names is None else frozenset(names)
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and (chosen is None or field.name in chosen):
+            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
     return table
 
 
@@ -146,6 +148,7 @@ def _plain(series: pandas.Series) -> list[object]:
 def to_rows(block: pyarrow.Table) -> Iterator[Row]:
     """Yield the rows of a block."""
     check_columns(block)
+    check_different(block)
     names = block.column_names
     values = [_columns().to_values(column) for column in block.columns]
     for row in zip(*values, strict=True):
@@ -172,6 +175,7 @@ def to_batch(block: pyarrow.Table, form: str | None, zero_copy: bool = False) ->
             is_plain = not isinstance(column.type, pa.BaseExtensionType)
             values[name] = column.to_pandas() if is_plain else pd.Series(columns.to_values(column), dtype=object)
         return pd.DataFrame(values)
+    check_different(block)
     arrays = {name: columns.to_numpy(block.column(name), zero_copy) for name in block.column_names}
     if zero_copy:
         return arrays
@@ -182,6 +186,20 @@ def check_columns(block: pyarrow.Table) -> None:
     """Refuse rows without columns, by ValueError: neither a dictionary nor a pickle would keep their number."""
     if block.num_rows and not block.num_columns:
         raise ValueError(NO_COLUMNS)
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Refuse names of columns that are not strings, by ValueError."""
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise ValueError(f"the name of a column must be a string, not {wrong[0]!r}")
+
+
+def check_different(block: pyarrow.Table) -> None:
+    """Refuse columns with one name, of which a dictionary would lose all but one, by ValueError."""
+    names = block.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"several columns have the name {twice!r}: rename_columns([...]) gives all of them others")
 
 
 def check_format(form: str | None) -> None:
@@ -205,24 +223,39 @@ def joined(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
     blocks = [block for block in blocks if block.num_rows or len(blocks) == 1] or list(blocks[:1])
     if len(blocks) == 1:
         return blocks[0]
+    return _concatenated(blocks)
+
+
+def common_schema(tables: Sequence[pyarrow.Table]) -> pyarrow.Schema:
+    """The columns of all tables, which need not have rows, as those of the block of all of them."""
+    return _concatenated([table.slice(0, 0) for table in tables]).schema if tables else pa.schema([])
+
+
+def _concatenated(blocks: Sequence[pyarrow.Table]) -> pyarrow.Table:
     first = blocks[0].schema
     if all(block.schema.equals(first) for block in blocks[1:]):
         return pa.concat_tables(blocks)
     columns = _columns()
-    mixed, encoded = set(), set()
-    for name in {name for block in blocks for name in block.column_names}:
-        kinds = [block.schema.field(name).type for block in blocks if name in block.column_names]
-        has_tensors = any(isinstance(kind, columns.TensorType | pa.FixedShapeTensorType) for kind in kinds)
-        if has_tensors and any(kind != kinds[0] for kind in kinds):
-            mixed.add(name)
-        if any(map(pa.types.is_dictionary, kinds)) and any(kind != kinds[0] for kind in kinds):
-            encoded.add(name)
+    kinds_of: dict[str, list[pyarrow.DataType]] = {}
+    for block in blocks:
+        for field in block.schema:
+            kinds_of.setdefault(field.name, []).append(field.type)
+    converted: dict[str, Callable[[pyarrow.ChunkedArray], pyarrow.Array]] = {}
+    encoded = set()
+    for name, kinds in kinds_of.items():
+        if any(kind != kinds[0] for kind in kinds):
+            if any(isinstance(kind, columns.ObjectType) for kind in kinds):
+                converted[name] = columns.as_objects
+            elif any(isinstance(kind, columns.TensorType | pa.FixedShapeTensorType) for kind in kinds):
+                converted[name] = columns.as_ragged
+            elif any(map(pa.types.is_dictionary, kinds)):
+                encoded.add(name)
     fixed = []
     for block in blocks:
-        block = decoded(block, encoded.intersection(block.column_names))
-        for name in mixed.intersection(block.column_names):
-            place = block.column_names.index(name)
-            block = block.set_column(place, name, columns.as_ragged(block.column(name)))
+        block = decoded(block, encoded)
+        for place, name in enumerate(block.column_names if converted else ()):
+            if name in converted:
+                block = block.set_column(place, name, converted[name](block.column(place)))
         fixed.append(block)
     return pa.concat_tables(fixed, promote_options="permissive")
 

@@ -80,6 +80,7 @@ def of_numpy(array: numpy.ndarray) -> pa.Array:
 def of_values(values: Sequence[object]) -> pa.Array:
     """Make a column of values of Python, one for each row."""
     values = [numpy.asarray(value) if _is_tensor(value) else value for value in values]
+    values = [value[()] if isinstance(value, numpy.ndarray) and not value.ndim else value for value in values]
     if any(isinstance(value, numpy.ndarray) for value in values):
         arrays = [numpy.asarray(value) for value in values]
         if any(array.dtype == object for array in arrays):
@@ -89,7 +90,11 @@ def of_values(values: Sequence[object]) -> pa.Array:
     plain = [value.item() if isinstance(value, numpy.generic) else value for value in values]
     try:
         return pa.array(plain)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, TypeError, ValueError):
+    except OverflowError:  # such as numbers that are too large for an int64
+        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
+            return pa.array(plain, pa.uint64())
+        return _of_objects(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError):
         return _of_objects(values)
 
 
@@ -113,7 +118,7 @@ def to_numpy(column: pa.ChunkedArray, zero_copy: bool = False) -> numpy.ndarray:
     if isinstance(kind, TensorType):
         values = to_values(column)
         return _in_array(values) if column.null_count else _stacked(list(map(numpy.asarray, values)))
-    if isinstance(kind, ObjectType):
+    if isinstance(kind, ObjectType | pa.UuidType):
         return _in_array(to_values(column))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         if _is_plain(column):
@@ -183,6 +188,11 @@ def as_ragged(column: pa.ChunkedArray) -> pa.Array:
     return _of_ragged([numpy.asarray(value) for value in to_values(column)])
 
 
+def as_objects(column: pa.ChunkedArray) -> pa.Array:
+    """The same values in the form for objects."""
+    return _of_objects(to_values(column))
+
+
 def _of_tensors(array: numpy.ndarray) -> pa.Array:
     if array.dtype.kind in "iuf" and array.size:
         return pa.FixedShapeTensorArray.from_numpy_ndarray(numpy.ascontiguousarray(array))
@@ -202,7 +212,8 @@ def _of_ragged(arrays: list[numpy.ndarray]) -> pa.Array:
 
 
 def _of_objects(values: Sequence[object]) -> pa.Array:
-    storage = pa.array([cloudpickle.dumps(value, 5) for value in values], pa.large_binary())
+    held = [None if value is None else cloudpickle.dumps(value, 5) for value in values]
+    storage = pa.array(held, pa.large_binary())
     return pa.ExtensionArray.from_storage(ObjectType(), storage)
 
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy as shallow_copy
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy
@@ -19,7 +20,7 @@ from mpi_runtime.data.context import DataContext
 from mpi_runtime.data.expressions import Expr, check_exprs, has_objects, with_columns
 from mpi_runtime.data.files.saving import Saving, different
 from mpi_runtime.data.grouped import GroupedData
-from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of
+from mpi_runtime.data.iterating import DataIterator, Tables, check_positive, value_of, whole
 from mpi_runtime.data.options import needs, step
 from mpi_runtime.data.plan import PLAIN, Divided, Exchanged, Joined, Limited, Mapped, Operator, sources
 from mpi_runtime.data.schema import Schema
@@ -31,7 +32,7 @@ from mpi_runtime.data.streams.progress import Stats
 from mpi_runtime.data.streams.records import Block
 from mpi_runtime.data.streams.running import Running, tables_of
 from mpi_runtime.data.streams.storing import of_blocks, stored
-from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, joining, sorting
+from mpi_runtime.data.whole import aggregating, dividing, exchange, grouping, joining, lacking, sorting
 from mpi_runtime.data.whole.dividing import count_rows, known_count
 
 if TYPE_CHECKING:
@@ -175,25 +176,38 @@ class Dataset(DataIterator, Saving):
             if batch_size not in ("auto", "default"):
                 raise ValueError(f"batch_size must be a number of rows, or None, not {batch_size!r}")
             batch_size = 1024 if batch_size == "default" else None
-        check_positive("batch_size", batch_size)
-        batches = {"batch_size": batch_size, "batch_format": batch_format, "zero_copy": zero_copy_batch}
+        batches = {
+            "batch_size": check_positive("batch_size", batch_size),
+            "batch_format": batch_format,
+            "zero_copy": zero_copy_batch,
+        }
         return self._mapped(BATCHES, "map_batches", fn, options, batches)
 
     def limit(self, limit: int) -> Dataset:
         """Keep the first `limit` rows: none, if it is below 0. What would make others is not run."""
-        if not isinstance(limit, int):
+        if (rows := whole(limit)) is None:
             raise ValueError(f"limit must be a whole number, not {limit!r}")
-        return Dataset(Limited(self._operator, max(0, limit)))
+        return Dataset(Limited(self._operator, max(0, rows)))
 
     def select_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Keep these columns."""
         names = different(cols, "select_columns")
-        return self._of_tables("select_columns", lambda table: table.select(names), options)
+
+        def selected(table: pyarrow.Table) -> pyarrow.Table:
+            lacking.check_columns(table, names)
+            return table.select(names)
+
+        return self._of_tables("select_columns", selected, options)
 
     def drop_columns(self, cols: str | Sequence[str], **options: object) -> Dataset:
         """Leave out these columns."""
         names = different(cols, "drop_columns")
-        return self._of_tables("drop_columns", lambda table: table.drop_columns(names), options)
+
+        def dropped(table: pyarrow.Table) -> pyarrow.Table:
+            lacking.check_columns(table, names)
+            return table.drop_columns(names)
+
+        return self._of_tables("drop_columns", dropped, options)
 
     def rename_columns(self, names: Sequence[str] | Mapping[str, str], **options: object) -> Dataset:
         """Give columns other names: all, or those of a dictionary."""
@@ -203,8 +217,7 @@ class Dataset(DataIterator, Saving):
 
         def renamed(table: pyarrow.Table) -> pyarrow.Table:
             if isinstance(names, Mapping):
-                if unknown := [name for name in names if name not in table.column_names]:
-                    raise ValueError(exchange.no_column(unknown, table))
+                lacking.check_columns(table, list(names))
                 return table.rename_columns([names.get(name, name) for name in table.column_names])
             return table.rename_columns(list(names))
 
@@ -311,9 +324,9 @@ class Dataset(DataIterator, Saving):
 
     def random_sample(self, fraction: float, *, seed: int | None = None) -> Dataset:
         """Keep each row with this probability. The same seed keeps the same rows, if the blocks are the same."""
-        if not isinstance(fraction, int | float):
+        if not isinstance(fraction, Real):
             raise TypeError(f"random_sample() needs a fraction from 0 to 1, not {fraction!r}")
-        if not 0 <= fraction <= 1:
+        if not 0 <= (fraction := float(fraction)) <= 1:
             raise ValueError(f"random_sample() needs a fraction from 0 to 1, not {fraction!r}")
         sample = Step(WRITE, f"random_sample({fraction})", partial(exchange.sample, fraction=fraction, seed=seed))
         return Dataset(Mapped(self._operator, sample, PLAIN))
@@ -339,8 +352,8 @@ class Dataset(DataIterator, Saving):
             keys: columns: rows with equal values in them are in one of `num_blocks` blocks.
             sort: with `keys`, the rows of each block are in their order.
         """
-        check_positive("num_blocks", num_blocks)
-        check_positive("target_num_rows_per_block", target_num_rows_per_block)
+        num_blocks = check_positive("num_blocks", num_blocks)
+        target_num_rows_per_block = check_positive("target_num_rows_per_block", target_num_rows_per_block)
         if num_blocks is not None and target_num_rows_per_block is not None:
             raise ValueError("Only one of `num_blocks` or `target_num_rows_per_block` must be set, but not both.")
         if num_blocks is None and target_num_rows_per_block is None:
@@ -373,7 +386,7 @@ class Dataset(DataIterator, Saving):
             options: those of tasks are accepted, without effect.
         """
         needs("random_shuffle", False, **options)  # type: ignore[arg-type]
-        check_positive("num_blocks", num_blocks)
+        num_blocks = check_positive("num_blocks", num_blocks)
         made = partial(exchange.shuffle, self._operator, seed, num_blocks)
         return Dataset(Exchanged((self._operator,), "random_shuffle", (seed, num_blocks), made))
 
@@ -428,7 +441,9 @@ class Dataset(DataIterator, Saving):
         tables = list(tables_of(running))
         if not tables:
             return None
-        results = grouping.merged(blocks.joined(tables), aggs)
+        table = blocks.joined(tables)
+        lacking.check_somewhere(grouping.targets(aggs), lacking.columns_of(table))
+        results = grouping.merged(table, aggs)
         return dict(zip(names_of(aggs), results, strict=True))
 
     def unique(self, column: str, ignore_nulls: bool = False) -> list[object]:
@@ -449,6 +464,7 @@ class Dataset(DataIterator, Saving):
             seed: of the shuffle.
             stratify: a column whose values have the same shares in both.
         """
+        test_size = test_size if (number := whole(test_size)) is None else number
         if not isinstance(test_size, int | float):
             raise TypeError(f"test_size must be a number of rows, or a part between 0 and 1, not {test_size!r}")
         if stratify and shuffle:
@@ -456,12 +472,12 @@ class Dataset(DataIterator, Saving):
         least = test_size if type(test_size) is int else None
         if least is None and not (isinstance(test_size, float) and 0 < test_size < 1):
             raise ValueError(f"test_size must be a number of rows, or a part between 0 and 1, not {test_size!r}")
-        whole = (self.random_shuffle(seed=seed) if shuffle else self).materialize()
-        rows = whole.count()
+        all_rows = (self.random_shuffle(seed=seed) if shuffle else self).materialize()
+        rows = all_rows.count()
         if least is not None and not 0 < least < rows:
             raise ValueError(f"test_size must be above 0 and below the number of rows, {rows}, not {test_size}")
         if stratify is not None:
-            marked = whole.groupby(stratify).map_groups(
+            marked = all_rows.groupby(stratify).map_groups(
                 partial(grouping.last_marked, share=test_size / (1 if least is None else rows)), batch_format="pyarrow"
             )
             both = marked.materialize()
@@ -471,7 +487,7 @@ class Dataset(DataIterator, Saving):
             )
             return train, test
         edge = rows - least if least is not None else int(rows * (1 - test_size))
-        first, second = whole._cut_at([edge])
+        first, second = all_rows._cut_at([edge])
         return first, second
 
     def split(
@@ -484,17 +500,18 @@ class Dataset(DataIterator, Saving):
             equal: all have the same number of rows; up to `n - 1` rows are left out.
             locality_hints: an actor for each part; accepted, without effect.
         """
-        if not isinstance(n, int) or n < 1:
+        if (count := whole(n) or 0) < 1:
             raise ValueError(f"split(n): n must be a number above 0, not {n!r}")
+        n = count
         check_hints(n, locality_hints)
-        whole = self.materialize()
-        rows = whole.count()
+        all_rows = self.materialize()
+        rows = all_rows.count()
         kept = rows - rows % n if equal else rows
-        return whole._cut_at([kept * i // n for i in range(1, n + 1)])[:n]
+        return all_rows._cut_at([kept * i // n for i in range(1, n + 1)])[:n]
 
     def split_at_indices(self, indices: Sequence[int]) -> list[MaterializedDataset]:
         """Run it, and divide the rows at these places: [2, 5] makes rows 0 and 1, rows 2 to 4, and the rest."""
-        wanted = list(indices)
+        wanted = list(map(int, indices))
         if not wanted or wanted[0] < 0 or wanted != sorted(wanted):
             raise ValueError(f"split_at_indices() needs places in ascending order, 0 or more, not {indices!r}")
         return self.materialize()._cut_at(wanted)
@@ -504,10 +521,11 @@ class Dataset(DataIterator, Saving):
         shares = list(proportions)
         if not shares or min(shares) <= 0 or sum(shares) >= 1:
             raise ValueError(f"split_proportionately() needs parts above 0 with a sum below 1, not {proportions!r}")
-        whole = self.materialize()
-        if whole.count() <= len(shares):
-            raise ValueError(f"split_proportionately() has {whole.count()} rows, too few for {len(shares) + 1} parts")
-        return whole._cut_at(dividing.edges(whole.count(), shares))
+        all_rows = self.materialize()
+        rows = all_rows.count()
+        if rows <= len(shares):
+            raise ValueError(f"split_proportionately() has {rows} rows, too few for {len(shares) + 1} parts")
+        return all_rows._cut_at(dividing.edges(rows, shares))
 
     def materialize(self) -> MaterializedDataset:
         """Make all blocks now, and keep them. The store spills those for which it has no memory."""
@@ -619,7 +637,7 @@ class Dataset(DataIterator, Saving):
             equal: all get the same number of rows; up to `n - 1` rows are left out.
             locality_hints: accepted, without effect: a block is read where the iterator is.
         """
-        check_positive("n", n)
+        n = check_positive("n", n) or 0
         check_hints(n, locality_hints)
         settings = self._settings or DataContext.get_current()
         shares = Shares(self._operator, n, equal, settings.copy())
@@ -682,7 +700,7 @@ class Dataset(DataIterator, Saving):
         self, caller: str, function: Callable[[pyarrow.Table], pyarrow.Table], options: Mapping[str, object]
     ) -> Dataset:
         wanted = needs(caller, False, **options)  # type: ignore[arg-type]
-        return Dataset(Mapped(self._operator, Step(TABLES, caller, function), wanted))
+        return Dataset(Mapped(self._operator, Step(TABLES, caller, partial(_unless_nothing, function)), wanted))
 
     def _of_exprs(
         self, name: str, function: Callable[..., pyarrow.Table], exprs: list[Expr], options: Mapping[str, object]
@@ -725,13 +743,18 @@ class _OfExprs:
         self._made = partial(function, exprs)
 
     def __call__(self, table: pyarrow.Table) -> pyarrow.Table:
-        return self._made(table)
+        return _unless_nothing(self._made, table)
 
 
 def check_hints(n: int, hints: Sequence[object] | None) -> None:
     """Refuse places for another number of parts, by ValueError."""
     if hints is not None and len(hints) != n:
         raise ValueError(f"locality_hints has {len(hints)} actors, for {n} parts: it needs one for each")
+
+
+def _unless_nothing(function: Callable[[pyarrow.Table], pyarrow.Table], table: pyarrow.Table) -> pyarrow.Table:
+    """What a function makes of a block, unless it has neither rows nor columns, as of an empty list or file."""
+    return function(table) if table.num_columns or table.num_rows else table
 
 
 def _filtered(exprs: list[Expr], table: pyarrow.Table) -> pyarrow.Table:

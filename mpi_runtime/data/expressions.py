@@ -19,7 +19,7 @@ from msgspec import Struct
 from mpi_runtime.data import blocks, namespaces, operations
 from mpi_runtime.data.arrow import pa, pc, pd
 from mpi_runtime.data.datatype import DataType
-from mpi_runtime.data.whole.exchange import check_columns
+from mpi_runtime.data.whole.lacking import check_columns
 
 if TYPE_CHECKING:
     import pyarrow
@@ -448,7 +448,13 @@ class PyArrowComputeUDFExpr(UDFExpr, frozen=True, eq=False):
 
     def evaluate(self, table: pyarrow.Table) -> object:
         """What the function makes of the rows of a table."""
-        return self._called(lambda expr: expr.evaluate(table))
+        try:
+            return self._called(lambda expr: expr.evaluate(table))
+        except pa.ArrowNotImplementedError:
+            found = [one.evaluate(table) for one in self.parts() if not isinstance(one, LiteralExpr)]
+            if any(isinstance(one, pa.Array | pa.ChunkedArray) and pa.types.is_null(one.type) for one in found):
+                return pa.nulls(table.num_rows)  # a block without any value has no type that the function knows
+            raise
 
     def to_pyarrow(self) -> pyarrow.compute.Expression:
         """The same as an expression of pyarrow."""

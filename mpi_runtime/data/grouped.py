@@ -29,14 +29,16 @@ class GroupedData(Generic[Rows]):
             raise ValueError(f"num_partitions must be a number above 0, not {num_partitions!r}")
         self._dataset: Any = dataset
         self._key = key
-        self._keys = sorting.keys_of("groupby", key) if key else ()
+        self._keys = sorting.keys_of("groupby", key) if key or key == "" else ()
         self._names = [name for name, _ in self._keys]
         self._count = num_partitions
 
     def aggregate(self, *aggs: AggregateFn) -> Rows:
         """Reduce each group: a row with the keys, and a column for each reduction."""
         reductions = tuple((type(fn).__qualname__, vars(fn)) for fn in aggs)
-        made = self._exchanged(grouping.held(self._dataset._operator, self._names, aggs), reductions)
+        made = self._exchanged(
+            grouping.held(self._dataset._operator, self._names, aggs), reductions, needed=grouping.targets(aggs)
+        )
         ended = Step(TABLES, "aggregate", grouping.ended, (self._names, aggs))
         return self._dataset._of_operator(Mapped(made, ended, PLAIN))  # type: ignore[no-any-return]
 
@@ -89,11 +91,11 @@ class GroupedData(Generic[Rows]):
     def __repr__(self) -> str:
         return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
 
-    def _exchanged(self, operator: Operator, *arguments: object) -> Operator:
+    def _exchanged(self, operator: Operator, *arguments: object, needed: Sequence[str] = ()) -> Operator:
         keys, count = self._keys, self._count
 
         def made(cpus: int, block_bytes: int) -> list[Block]:
-            return sorting.by_range("groupby", operator, keys, count, cpus, block_bytes)
+            return sorting.by_range("groupby", operator, keys, count, cpus, block_bytes, needed=needed)
 
         return Exchanged((operator,), "groupby", (keys, count, *arguments), made, keeps_rows=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -80,7 +81,7 @@ class DataIterator:
             local_shuffle_seed: the seed of these draws.
         """
         blocks.check_format(batch_format)
-        check_positive("batch_size", batch_size)
+        batch_size = check_positive("batch_size", batch_size)
         check_positive("local_shuffle_buffer_size", local_shuffle_buffer_size)
         if local_shuffle_buffer_size and batch_size is None:
             raise ValueError("local_shuffle_buffer_size needs a batch_size")
@@ -147,10 +148,22 @@ class DataIterator:
             tables.tables.close()  # type: ignore[attr-defined]
 
 
-def check_positive(name: str, value: int | None) -> None:
-    """Refuse a number below 1, by ValueError."""
-    if value is not None and (not isinstance(value, int) or value < 1):
+def whole(value: object) -> int | None:
+    """A whole number of any type, such as one of numpy; None: it is something else."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def check_positive(name: str, value: int | None) -> int | None:
+    """The same number; ValueError: it is below 1."""
+    if value is None:
+        return None
+    number = whole(value)
+    if number is None or number < 1:
         raise ValueError(f"{name} must be a number above 0, or None, not {value!r}")
+    return number
 
 
 def _all_rows(tables: Iterator[pyarrow.Table]) -> Iterator[Row]:

@@ -61,7 +61,7 @@ def _added(left: object, right: object) -> Any:
 
 
 def _divided(left: object, right: object) -> Any:
-    return pc.divide(pc.cast(left, pa.float64()), right)
+    return pc.divide(pc.cast(left, pa.float64(), safe=False), right)
 
 
 def _floor_divided(left: object, right: object) -> Any:

@@ -13,6 +13,7 @@ from mpi_runtime.core import published
 from mpi_runtime.data import blocks, references
 from mpi_runtime.data.arrow import pa
 from mpi_runtime.data.dataset import Dataset, MaterializedDataset
+from mpi_runtime.data.iterating import whole
 from mpi_runtime.data.plan import PLAIN, Needs, Source
 from mpi_runtime.data.steps import Piece, Where
 from mpi_runtime.data.streams.records import SOURCE, Block
@@ -42,7 +43,7 @@ class Numbers(Piece):
     def read(self, where: Where) -> Iterator[pyarrow.Table]:
         """Yield it."""
         where.origin = f"range, rows {self.start} to {self.stop - 1}"
-        for start in builtins.range(self.start, self.stop, PART_ROWS):
+        for start in builtins.range(self.start, max(self.stop, self.start + 1), PART_ROWS):  # without rows: the column
             ids = numpy.arange(start, min(start + PART_ROWS, self.stop), dtype=numpy.int64)
             if self.shape:
                 ids = numpy.broadcast_to(ids.reshape(-1, *[1] * len(self.shape)), (len(ids), *self.shape))
@@ -82,8 +83,10 @@ def range_tensor(
 
 
 def _range(n: int, shape: tuple[int, ...], concurrency: int | None, count: int) -> Dataset:
-    if not isinstance(n, int) or n < 0:
+    rows = whole(n)
+    if rows is None or rows < 0:
         raise ValueError(f"range(n): n must be a whole number, 0 or more, not {n!r}")
+    n = rows
     row_bytes = 8 * int(numpy.prod(shape))
 
     def pieces(cpus: int, block_bytes: int) -> list[Block]:
@@ -178,9 +181,9 @@ def from_blocks(blocks: Sequence[pyarrow.Table | pandas.DataFrame]) -> Dataset:
 def _divided(tables: list[pyarrow.Table], count: int | None) -> list[pyarrow.Table]:
     if not count:
         return tables
-    whole = blocks.joined(tables)
-    parts = [whole.slice(start, stop - start) for start, stop in cuts(whole.num_rows, count)]
-    return parts + [whole.slice(0, 0)] * (count - len(parts))
+    joined = blocks.joined(tables)
+    parts = [joined.slice(start, stop - start) for start, stop in cuts(joined.num_rows, count)]
+    return parts + [joined.slice(0, 0)] * (count - len(parts))
 
 
 def _of_tables(tables: list[pyarrow.Table], name: str) -> Dataset:

@@ -89,13 +89,24 @@ def parquet_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.T
 
 def _with_schema(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
     """The table with these columns and types; a column that is not there has no values."""
+    found = set(table.column_names)
     columns = [
-        table.column(field.name).cast(field.type)
-        if field.name in table.column_names
-        else pa.nulls(table.num_rows, field.type)
+        _of_type(table.column(field.name), field) if field.name in found else pa.nulls(table.num_rows, field.type)
         for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _of_type(column: pyarrow.ChunkedArray, field: pyarrow.Field) -> pyarrow.ChunkedArray:
+    """A column with the type that it has in all files; ValueError: a value cannot have it."""
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(
+            f"the column {field.name!r} has the type {column.type} in this file, and its values cannot all be "
+            f"converted to {field.type}, the type of the files together: {error}. read_parquet(columns=...) can leave "
+            "it out, or read these files alone"
+        ) from error
 
 
 def _rows_at_once(file: pq.ParquetFile, groups: Sequence[int], columns: object) -> int:
@@ -187,7 +198,10 @@ def json_rows(path: str, options: Mapping[str, object]) -> Iterator[pyarrow.Tabl
         parsing: Any = options.get("parse_options")
         spans = parsing is not None and parsing.newlines_in_values
         for lines in [head + file.read()] if spans else _whole_lines(head, file, JSON_BYTES):
-            read_options = pa_json.ReadOptions(use_threads=False, block_size=max(1, len(lines)))
+            if not lines.strip():  # the file has no rows
+                yield pa.table({})
+                continue
+            read_options = pa_json.ReadOptions(use_threads=False, block_size=len(lines))
             yield pa_json.read_json(io.BytesIO(lines), read_options, parsing)
 
 

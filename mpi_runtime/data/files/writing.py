@@ -23,6 +23,7 @@ from mpi_runtime.data.arrow import pa, pa_csv, pq
 from mpi_runtime.data.datasource.names import FilenameProvider, beginning_of, checked, forget, index_of, numbered
 from mpi_runtime.data.datasource.partitions import MISSING
 from mpi_runtime.data.files.finished import Finished, Saved, is_divisible, saved
+from mpi_runtime.data.iterating import whole
 from mpi_runtime.data.plan import Divided, Mapped, Needs, Operator, check_is_not_read
 from mpi_runtime.data.steps import WRITE, Step
 from mpi_runtime.data.streams.progress import Stats
@@ -186,8 +187,9 @@ def write(
     if not isinstance(names, FilenameProvider | None):
         raise TypeError(f"filename_provider must be a FilenameProvider, not {type(names).__name__}")
     for name, value in (("min_rows_per_file", rows), ("max_rows_per_file", rows_max)):
-        if value is not None and (not isinstance(value, int) or value < 1):
+        if value is not None and (whole(value) or 0) < 1:
             raise ValueError(f"{name} must be a positive integer, not {value!r}")
+    rows, rows_max = whole(rows), whole(rows_max)
     if rows and rows_max and rows > rows_max:
         raise ValueError(f"min_rows_per_file ({rows}) cannot be greater than max_rows_per_file ({rows_max})")
     if rows is not None:

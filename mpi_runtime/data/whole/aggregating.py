@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -15,10 +16,15 @@ from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.steps import TABLES, Step
 from mpi_runtime.data.streams.progress import Stats
 from mpi_runtime.data.streams.running import Running, tables_of
-from mpi_runtime.data.whole.exchange import check_columns
+from mpi_runtime.data.whole.lacking import check_somewhere
+from mpi_runtime.data.whole.reductions import total_of
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+BOUNDS = ("min", "max")
+"""What columns without numbers have too."""
 
 
 class Partial(Struct):
@@ -42,7 +48,7 @@ class Partial(Struct):
                 kept.name, kept.count, self.missing + other.missing, kept.total, kept.least, kept.greatest, kept.spread
             )
         count = self.count + other.count
-        apart = other.total / other.count - self.total / self.count
+        apart = float(other.total / other.count - self.total / self.count)
         return Partial(
             self.name,
             count,
@@ -80,13 +86,22 @@ def aggregate(
 ) -> float | dict[str, float | None] | None:
     """Return a value of one column, or values of several by name."""
     names = [on] if isinstance(on, str) else None if on is None else list(on)
-    step = Step(TABLES, kind, _reduce, (names, ignore_nulls))
+    step = Step(TABLES, kind, _reduce, (kind, names, ignore_nulls))
     joined: dict[str, Partial] = {}
+    known: list[list[str]] = []
+    blocks_with = Counter[str]()
     for table in tables_of(Running(Mapped(operator, step, PLAIN), ordered=True, note=note)):
         for data in table.column("partials").to_pylist():
-            for part in pickle.loads(data):
+            columns, parts = pickle.loads(data)
+            known += columns
+            for part in parts:
+                blocks_with[part.name] += bool(columns)
                 joined[part.name] = joined[part.name].joined(part) if part.name in joined else part
-    found = {name: part.value(kind, ddof) for name, part in joined.items()}
+    check_somewhere(names or (), known)
+    if not ignore_nulls:
+        for name, part in joined.items():  # a block that lacks a column has no values of it
+            part.missing += len(known) - blocks_with[name]
+    found = {name: joined[name].value(kind, ddof) for name in names or joined if name in joined}
     if isinstance(on, str):
         return found.get(on)
     if on is None and len(found) == 1:
@@ -94,25 +109,31 @@ def aggregate(
     return {f"{kind}({name})": value for name, value in found.items()} or None
 
 
-def _reduce(table: pyarrow.Table, names: Sequence[str] | None, ignore_nulls: bool) -> pyarrow.Table:
+def _reduce(table: pyarrow.Table, kind: str, names: Sequence[str] | None, ignore_nulls: bool) -> pyarrow.Table:
     numeric = [field.name for field in table.schema if _is_number(field.type)]
-    check_columns(table, names or ())
     table = blocks.decoded(table)
-    made = [_partial(name, table.column(name), ignore_nulls) for name in (numeric if names is None else names)]
-    return pa.table({"partials": [pickle.dumps(made)]})  # as bytes: a sum of integers may be larger than Arrow's
+    found = set(table.column_names)
+    wanted = numeric if names is None else [name for name in names if name in found]
+    made = [_partial(kind, name, table.column(name), ignore_nulls) for name in wanted]
+    known = [table.column_names] if table.num_rows else []
+    held = pickle.dumps((known, made))  # as bytes: a sum of integers may be larger than Arrow's
+    return pa.table({"partials": [held]})
 
 
 def _is_number(kind: pyarrow.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _partial(name: str, column: pyarrow.ChunkedArray, ignore_nulls: bool) -> Partial:
+def _partial(kind: str, name: str, column: pyarrow.ChunkedArray, ignore_nulls: bool) -> Partial:
     values = column.drop_null() if ignore_nulls else column
     if not len(values) - values.null_count:
         return Partial(name, 0, values.null_count, 0, 0, 0, 0.0)
+    has_bounds_alone = not _is_number(values.type) and not pa.types.is_boolean(values.type)  # such as texts and times
+    if has_bounds_alone and kind not in BOUNDS:
+        raise TypeError(f"{kind}() needs numbers, and the column {name!r} has the type {values.type}")
     low, high = pc.min(values).as_py(), pc.max(values).as_py()
-    if not _is_number(values.type):  # such as texts and times, which have bounds alone
+    if has_bounds_alone:
         return Partial(name, len(values), values.null_count, math.nan, low, high, math.nan)
-    total = pc.sum(values).as_py()
-    apart = pc.subtract(pc.cast(values, pa.float64()), total / len(values))
+    total: Any = total_of(values)
+    apart = pc.subtract(pc.cast(values, pa.float64(), safe=False), float(total / len(values)))
     return Partial(name, len(values), values.null_count, total, low, high, pc.sum(pc.multiply(apart, apart)).as_py())

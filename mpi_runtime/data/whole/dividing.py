@@ -152,12 +152,14 @@ class Beside(Piece):
         """Yield it. A column that was there before gets a number."""
         where.step = "zip"
         first, *others = map(table_of, self._sides)
+        taken = set(first.column_names)
         for table in others:
             for name, column in zip(table.column_names, table.columns, strict=True):
                 number, free = 0, name
-                while free in first.column_names:
+                while free in taken:
                     number += 1
                     free = f"{name}_{number}"
+                taken.add(free)
                 first = first.append_column(free, column)
         where.step = ""
         yield first
@@ -211,4 +213,5 @@ def known_count(operator: Operator) -> int | None:
         case Divided(parent):
             return known_count(parent)
         case Exchanged(parents, keeps_rows=keeps_rows):
-            return known_count(parents[0]) if keeps_rows else None
+            counts = list(map(known_count, parents)) if keeps_rows else [None]
+            return counts[0] if len(set(counts)) == 1 else None  # a zip of others is an error, when it runs

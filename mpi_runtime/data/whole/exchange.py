@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy
 from msgspec import Struct
@@ -23,7 +23,7 @@ import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import Operator
-from mpi_runtime.data.steps import BlockValueError, Piece, Where
+from mpi_runtime.data.steps import Piece, Where
 from mpi_runtime.data.streams.lost_blocks import (
     DEPTH_MAX,
     RETRIES,
@@ -35,6 +35,8 @@ from mpi_runtime.data.streams.lost_blocks import (
 )
 from mpi_runtime.data.streams.records import Block
 from mpi_runtime.data.streams.storing import stored
+from mpi_runtime.data.whole import lacking
+from mpi_runtime.errors import ObjectLostError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -200,6 +202,23 @@ def count_of(kept: list[Block], cpus: int, block_bytes: int) -> int:
     return max(1, by_size, min(len(kept), 2 * cpus))
 
 
+@mpi_runtime.remote(max_retries=RETRIES)
+def _columns(table: pyarrow.Table) -> object:
+    return lacking.columns_of(table), blocks.compact(table.slice(0, 0))
+
+
+def columns_of(kept: list[Block]) -> tuple[lacking.Known, pyarrow.Schema]:
+    """The columns of each of these blocks, and those of all with their types."""
+    try:
+        found: Any = mpi_runtime.get([_columns.remote(block.value) for block in kept])
+    except ObjectLostError:
+        if not Rebuilding().rebuild(kept):
+            raise
+        return columns_of(kept)
+    known = [one for each, _ in found for one in each]
+    return known, blocks.common_schema([empty for _, empty in found])
+
+
 def exchange(
     name: str, kept: list[Block], count: int, cpus: int, block_bytes: int, places: Places, finish: Finish
 ) -> list[Block]:
@@ -254,6 +273,9 @@ def by_hash(
     operator: Operator, names: Sequence[str], count: int, is_sorted: bool, cpus: int, block_bytes: int
 ) -> list[Block]:
     """This number of new blocks. Rows with equal values in these columns are in one of them."""
+    kept = stored(operator)
+    known, schema = columns_of(kept)
+    lacking.check_somewhere(names, known)
 
     def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
         del number
@@ -261,18 +283,20 @@ def by_hash(
 
     def finish(table: pyarrow.Table, number: int) -> pyarrow.Table:
         del number
+        table = lacking.filled(table, schema)
         return table.sort_by([(name, "ascending") for name in names]) if is_sorted else table
 
-    return exchange("repartition", stored(operator), count, cpus, block_bytes, places, finish)
+    return exchange("repartition", kept, count, cpus, block_bytes, places, finish)
 
 
 def hashed(table: pyarrow.Table, names: Sequence[str], count: int) -> numpy.ndarray:
     """A number below `count` for each row, the same for equal values in these columns."""
-    check_columns(table, names)
     found = numpy.zeros(table.num_rows, numpy.uint64)
-    keys = blocks.decoded(table.select(list(names)))
+    keys = blocks.decoded(lacking.chosen(table, names))
     for name in names:
-        codes = pc.dictionary_encode(keys.column(name), null_encoding="encode").combine_chunks()
+        column = keys.column(name)
+        column = column.cast(pa.bool_()) if pa.types.is_null(column.type) else column
+        codes = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
         hashes = numpy.array([_hash(value) for value in codes.dictionary.to_pylist()] or [0], numpy.uint64)
         found = found * numpy.uint64(31) + hashes[numpy.asarray(codes.indices)]
     return numpy.asarray(found % numpy.uint64(count), numpy.int64)
@@ -282,17 +306,6 @@ def _hash(value: object) -> int:
     """The same in each process; numbers that are equal have the same, whatever their type."""
     is_number = isinstance(value, int | float) and not (isinstance(value, float) and math.isnan(value))
     return hash(value) & 0xFFFFFFFF if is_number else zlib.crc32(repr(value).encode())
-
-
-def check_columns(table: pyarrow.Table, names: Sequence[str]) -> None:
-    """Refuse names that are not those of columns, by BlockValueError."""
-    if unknown := [name for name in names if name not in table.column_names]:
-        raise BlockValueError(no_column(unknown, table))
-
-
-def no_column(names: Sequence[str], table: pyarrow.Table) -> str:
-    """The message for columns that a table does not have."""
-    return f"there's no such column in the dataset: {', '.join(names)}. It has {table.column_names}"
 
 
 def block_order(operator: Operator, seed: int | None, cpus: int, block_bytes: int) -> list[Block]:

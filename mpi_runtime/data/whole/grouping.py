@@ -20,7 +20,7 @@ from mpi_runtime.data.aggregate import AggregateFn, names_of
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.steps import TABLES, Step
-from mpi_runtime.data.whole.exchange import check_columns
+from mpi_runtime.data.whole import lacking
 from mpi_runtime.data.whole.sorting import keys_of, sort_rows
 
 if TYPE_CHECKING:
@@ -52,12 +52,21 @@ def groups(table: pyarrow.Table, names: Sequence[str]) -> Iterator[pyarrow.Table
 
 def _held(table: pyarrow.Table, names: Sequence[str], fns: Sequence[AggregateFn]) -> pyarrow.Table:
     """The accumulators of the groups of a block."""
-    check_columns(table, [*names, *filter(None, (fn.get_target_column() for fn in fns))])
+    needed = [*names, *targets(fns)]
+    is_nothing = bool(names) and not table.num_rows
+    block, table = table, lacking.filled(table, pa.schema([(name, pa.null()) for name in targets(fns)]))
+    names = [name for name in names if name in block.column_names]  # others are missing in all rows
     if names:
         table = sort_rows(table, keys_of("groupby", names))
-    parts = list(groups(table, names))
+    parts = [] if is_nothing else list(groups(table, names))
     held = [cloudpickle.dumps([fn.accumulate_block(fn.init(None), part) for fn in fns]) for part in parts]
-    return pa.table(_keys_of_parts(table, parts, names) | {HELD: pa.array(held, pa.large_binary())})
+    made = pa.table(_keys_of_parts(table, parts, names) | {HELD: pa.array(held, pa.large_binary())})
+    return lacking.marked(made, block, needed)
+
+
+def targets(fns: Sequence[AggregateFn]) -> list[str]:
+    """The columns that reductions look at."""
+    return [on for fn in fns if (on := fn.get_target_column()) is not None]
 
 
 def _keys_of_parts(

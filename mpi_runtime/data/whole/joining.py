@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 import numpy
 from msgspec import Struct
 
+import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.operations import is_text
 from mpi_runtime.data.plan import PLAIN, Mapped, Operator
 from mpi_runtime.data.schema import Schema
 from mpi_runtime.data.steps import TABLES, BlockValueError, Step
-from mpi_runtime.data.streams.lost_blocks import table_of
-from mpi_runtime.data.streams.records import Block
+from mpi_runtime.data.streams.records import SOURCE, Block
 from mpi_runtime.data.streams.storing import stored
-from mpi_runtime.data.whole.exchange import exchange, hashed
+from mpi_runtime.data.whole import lacking
+from mpi_runtime.data.whole.exchange import columns_of, exchange, hashed
 
 if TYPE_CHECKING:
     import pyarrow
@@ -94,9 +95,13 @@ def _alike(side: pyarrow.Table, other: pyarrow.Table, keys: Sequence[str], other
     found = blocks.decoded(side.select(list(keys)))
     kinds = blocks.decoded(other.select(list(others))).schema.types
     for place, (field, kind) in enumerate(zip(found.schema, kinds, strict=True)):
+        wanted = field.type
         if field.type != kind and is_text(field.type) and is_text(kind):
-            text = pa.large_string()
-            found = found.set_column(place, field.with_type(text), found.column(place).cast(text))
+            wanted = pa.large_string()
+        elif pa.types.is_null(field.type):  # it has no values
+            wanted = pa.bool_() if pa.types.is_null(kind) else kind
+        if wanted != field.type:
+            found = found.set_column(place, field.with_type(wanted), found.column(place).cast(wanted))
     return found
 
 
@@ -132,19 +137,29 @@ def _unmarked(schema: pyarrow.Schema) -> pyarrow.Schema:
 
 def _of_side(table: pyarrow.Table, side: int, like: pyarrow.Schema) -> pyarrow.Table:
     """The rows of one side."""
-    names = [f"{side}{name}" for name in like.names]
-    if not set(names) <= set(table.column_names):
-        return like.empty_table()
-    return table.filter(pc.equal(table.column(SIDE), side)).select(names).rename_columns(like.names)
+    marked = pa.schema([field.with_name(f"{side}{field.name}") for field in like])
+    rows = table.filter(pc.equal(table.column(SIDE), side))
+    return lacking.filled(rows, marked).select(marked.names).rename_columns(like.names)
+
+
+def _nothing(side: int, keys: Sequence[str]) -> Block:
+    """A block of a side that has neither rows nor columns, with its keys alone."""
+    table = _marked(pa.table({name: pa.nulls(0) for name in keys}), side)
+    return Block(mpi_runtime.put(table), 0, 0, "", SOURCE, (0,))
 
 
 def joined(left: Operator, right: Operator, join: Join, count: int, cpus: int, block_bytes: int) -> list[Block]:
     """This number of new blocks with the joined rows."""
     marked = (Mapped(one, Step(TABLES, "join", _marked, (side,)), PLAIN) for side, one in enumerate((left, right)))
-    kept = list(map(stored, marked))
-    if not kept[0] or not kept[1]:
-        raise ValueError("join() needs the columns of both sides, and one has neither rows nor columns")
-    likes = [_unmarked(table_of(one[0]).schema) for one in kept]
+    kept = [stored(one) or [_nothing(side, join.keys[side])] for side, one in enumerate(marked)]
+    likes = []
+    for side, names in zip(kept, join.keys, strict=True):
+        known, schema = columns_of(side)
+        like = _unmarked(schema)
+        for name in (name for name in names if name not in like.names):  # no row has it, or it is unknown
+            like = like.append(pa.field(name, pa.null()))
+        likes.append(like)
+        lacking.check_somewhere(names, [[name[1:] for name in one or () if name != SIDE] for one in known])
     first = len(kept[0])
 
     def places(table: pyarrow.Table, number: int) -> numpy.ndarray:

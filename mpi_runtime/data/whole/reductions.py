@@ -7,9 +7,22 @@ from typing import TYPE_CHECKING
 
 from mpi_runtime.core import published
 from mpi_runtime.data import blocks
+from mpi_runtime.data.arrow import pa, pc
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+INT64 = 1 << 63
+
+
+def total_of(values: pyarrow.ChunkedArray) -> object:
+    """The sum of values. Arrow's would wrap around where that of integers is larger than they may be."""
+    if pa.types.is_integer(values.type) and len(values):
+        low, high = pc.min_max(values).as_py().values()
+        if max(abs(low or 0), abs(high or 0)) * len(values) >= INT64:
+            return sum(value for value in values.to_pylist() if value is not None)
+    return pc.sum(values).as_py()
 
 
 @published("mpi_runtime.data")

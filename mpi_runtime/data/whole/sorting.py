@@ -11,10 +11,11 @@ import mpi_runtime
 from mpi_runtime.data import blocks
 from mpi_runtime.data.arrow import pa, pc
 from mpi_runtime.data.plan import Operator
-from mpi_runtime.data.streams.lost_blocks import RETRIES, Rebuilding, table_of
+from mpi_runtime.data.streams.lost_blocks import RETRIES, Rebuilding
 from mpi_runtime.data.streams.records import Block
 from mpi_runtime.data.streams.storing import stored
-from mpi_runtime.data.whole.exchange import check_columns, count_of, exchange
+from mpi_runtime.data.whole import lacking
+from mpi_runtime.data.whole.exchange import count_of, exchange
 from mpi_runtime.errors import ObjectLostError
 
 if TYPE_CHECKING:
@@ -38,12 +39,15 @@ def keys_of(caller: str, key: str | Sequence[str], descending: bool | Sequence[b
     down = [descending] * len(names) if isinstance(descending, bool) else list(descending)
     if len(down) != len(names):
         raise ValueError(f"{caller}(descending={descending!r}): it must be a boolean, or one for each of {names}")
-    return tuple((name, "descending" if one else "ascending") for name, one in zip(names, down, strict=True))
+    found: dict[str, str] = {}
+    for name, one in zip(names, down, strict=True):
+        found.setdefault(name, "descending" if one else "ascending")
+    return tuple(found.items())
 
 
 def order(table: pyarrow.Table, keys: Keys) -> numpy.ndarray:
     """The places of the rows in their order; equal ones keep theirs, and missing values are last."""
-    check_columns(table, [name for name, _ in keys])
+    lacking.check_columns(table, [name for name, _ in keys])
     sortable = blocks.decoded(table.select([name for name, _ in keys]))
     try:
         return numpy.asarray(pc.sort_indices(sortable, sort_keys=list(keys)))
@@ -59,24 +63,21 @@ def sort_rows(table: pyarrow.Table, keys: Keys) -> pyarrow.Table:
 
 @mpi_runtime.remote(max_retries=RETRIES)
 def _sample(table: pyarrow.Table, keys: Keys, count: int) -> object:
-    names = [name for name, _ in keys]
-    check_columns(table, names)
     few = numpy.random.default_rng(table.num_rows).permutation(table.num_rows)[:count]
-    return blocks.compact(table.select(names).take(few))
+    sample = lacking.chosen(table, [name for name, _ in keys]).take(few)
+    return blocks.compact(sample), lacking.columns_of(table)
 
 
-def bounds(kept: list[Block], keys: Keys, count: int) -> pyarrow.Table:
+def bounds(samples: pyarrow.Table, keys: Keys, count: int) -> pyarrow.Table:
     """The keys with which new blocks begin, but for the first; there may be fewer than wanted."""
-    rows = max(SAMPLES, SAMPLES * count // max(1, len(kept)))
-    samples = _samples(kept, keys, rows)
-    ordered = sort_rows(blocks.joined(samples), keys)
+    ordered = sort_rows(samples, keys)
     places = [ordered.num_rows * i // count for i in range(1, count)] if ordered.num_rows else []
     return ordered.take(pa.array(sorted(set(places)), pa.int64()))
 
 
-def _samples(kept: list[Block], keys: Keys, rows: int) -> list[pyarrow.Table]:
+def _samples(kept: list[Block], keys: Keys, rows: int) -> list[tuple[pyarrow.Table, lacking.Known]]:
     try:
-        return mpi_runtime.get([_sample.remote(block.value, keys, rows) for block in kept])
+        return mpi_runtime.get([_sample.remote(block.value, keys, rows) for block in kept])  # type: ignore[misc]
     except ObjectLostError:
         if not Rebuilding().rebuild(kept):
             raise
@@ -91,26 +92,39 @@ def by_range(
     cpus: int,
     block_bytes: int,
     begins: Sequence[object] | None = None,
+    needed: Sequence[str] = (),
 ) -> list[Block]:
     """New blocks in the order of keys. Rows with equal keys are in one block; without keys all rows are.
 
-    `begins`: the keys with which they begin, but for the first. None: they are chosen.
+    Args:
+        name: of the operator, for messages.
+        operator: what makes the rows.
+        keys: the columns.
+        count: the number of new blocks; None: it is chosen. There may be fewer.
+        cpus: of the job.
+        block_bytes: the size of blocks.
+        begins: the keys with which new blocks begin, but for the first. None: they are chosen.
+        needed: other columns that a block must have.
     """
     kept = stored(operator)
     if not kept:
         return []
+    names = [one for one, _ in keys]
+    wanted = count or count_of(kept, cpus, block_bytes)
+    found = _samples(kept, keys, max(SAMPLES, SAMPLES * wanted // len(kept)))
+    lacking.check_somewhere([*names, *needed], [one for _, known in found for one in known])
     if not keys:
         return exchange(name, kept, 1, cpus, block_bytes, _first, _as_it_is)
+    samples = blocks.joined([sample for sample, _ in found])
     if begins is None:
-        edges = bounds(kept, keys, count or count_of(kept, cpus, block_bytes))
+        edges = bounds(samples, keys, wanted)
     else:
-        kind = table_of(kept[0]).schema.field(keys[0][0]).type
-        edges = sort_rows(pa.table({keys[0][0]: pa.array(begins, kind)}), keys)
+        edges = sort_rows(pa.table({names[0]: pa.array(begins, samples.schema.types[0])}), keys)
 
     def places(table: pyarrow.Table, number: int) -> numpy.ndarray:
         del number
-        names = [name for name, _ in keys]
-        both = blocks.joined([edges, table.select(names)]) if edges.num_rows else table.select(names)
+        own = lacking.chosen(table, names)
+        both = blocks.joined([edges, own]) if edges.num_rows else own
         found = order(both, keys)
         is_edge = found < edges.num_rows  # an edge is before the rows that are equal to it
         parts = numpy.empty(len(found), numpy.int64)
@@ -119,7 +133,7 @@ def by_range(
 
     def finish(table: pyarrow.Table, number: int) -> pyarrow.Table:
         del number
-        return sort_rows(table, keys)
+        return sort_rows(lacking.filled(table, edges.schema), keys)
 
     return exchange(name, kept, edges.num_rows + 1, cpus, block_bytes, places, finish)
 

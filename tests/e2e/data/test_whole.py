@@ -21,7 +21,6 @@ import mpi_runtime  # noqa: E402
 from mpi_runtime import data  # noqa: E402
 from mpi_runtime.data.aggregate import AggregateFn, Count, CountDistinct, Max, Mean, Min, Quantile, Std, Sum  # noqa: E402
 from mpi_runtime.data.streams.running import Running  # noqa: E402
-from mpi_runtime.errors import TaskError  # noqa: E402
 from mpi_runtime.util.state import list_objects  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -73,7 +72,7 @@ def test_missing_values_are_last(descending: bool) -> None:
 def test_columns_that_are_not_there_and_those_without_order() -> None:
     ds = data.range(10)
     for wrong in (ds.sort("y"), ds.groupby("y").count(), ds.groupby("id").sum("y")):
-        with pytest.raises(TaskError, match="no such column in the dataset: y"):
+        with pytest.raises(data.BlockValueError, match="no such column in the dataset: y"):
             wrong.take_all()
     with pytest.raises(TypeError, match="no order"):
         data.from_items([{"x": [1]}, {"x": [2]}]).sort("x").take_all()
