@@ -96,8 +96,8 @@ class HeadHandle:
         self._has_ended = threading.Event()
         self._is_reported = threading.Event()
         """Set when the main thread need no longer be interrupted."""
-        self._has_begun = False
-        """Whether there was to be a job."""
+        self.has_begun = False
+        """Whether there was to be a job. If its start fails, the process is ended."""
         self._is_over = threading.Event()
         """Set when the program ends by itself."""
         self._how = "has ended"
@@ -260,7 +260,7 @@ class HeadHandle:
             JournalError: the journal cannot be used.
         """
         global _is_lost
-        self._has_begun = True
+        self.has_begun = True
         directory = working_directory()
         path = [os.path.join(directory, entry) for entry in sys.path]
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -339,11 +339,6 @@ class HeadHandle:
         return self.launch.size != 1 or self.launch.kind == INSIDE
 
     @property
-    def has_begun(self) -> bool:
-        """Whether a job was to begin. If that fails, its process is ended."""
-        return self._has_begun
-
-    @property
     def has_ended(self) -> bool:
         """True as soon as its end was noticed, whether or not it was expected."""
         return self._has_ended.is_set()
@@ -364,7 +359,7 @@ class HeadHandle:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._process is not None and self._process.returncode and self._has_begun:
+        if self._process is not None and self._process.returncode and self.has_begun:
             global _is_lost
             _is_lost = True
         if self._thread is not None:
