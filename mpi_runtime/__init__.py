@@ -67,11 +67,12 @@ def _face(package: str, homes: Mapping[str, str], public: Sequence[str]) -> tupl
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         import importlib
 
-        from mpi_runtime.core.client.interrupts import Interrupts
-
         try:
-            with listings.for_all, Interrupts():  # an import may lose Ctrl-C, see its module
-                module = importlib.import_module(f".{home}", package)
+            with listings.for_all:
+                from mpi_runtime.core.client.interrupts import Interrupts
+
+                with Interrupts():  # an import may lose Ctrl-C, see its module
+                    module = importlib.import_module(f".{home}", package)
         except ImportError as error:
             if name not in modules:
                 raise

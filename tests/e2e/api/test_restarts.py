@@ -67,7 +67,7 @@ def test_it_is_created_again_with_the_same_arguments() -> None:
         get(actor.die.remote())
     assert get(actor.add.remote()) == 11  # what it was is gone
     assert get(actor.pid.remote()) != pid
-    with pytest.raises(ActorDiedError, match=r"after it had been started again 1 time"):
+    with pytest.raises(ActorDiedError, match=r"after it had been started again once"):
         get(actor.die.remote())
     with pytest.raises(ActorDiedError):
         get(actor.add.remote())

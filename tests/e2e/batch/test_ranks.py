@@ -415,7 +415,7 @@ def command_lines() -> dict[int, list[str]]:
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
-            found[int(pid)] = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            found[int(pid)] = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     return found
 
 

@@ -350,7 +350,7 @@ def test_a_check_is_for_the_nodes_that_are_stated(tmp_path: Path) -> None:
     here = run_batch(*words, cwd=tmp_path, env=env).expect(0)
     assert "jobs.txt:1:1: note: line-1: can never run: it needs CPU 2, GPU 2" in here.stderr
     assert "this host was checked; for the nodes of a job add --nodes N --cpus-per-node N" in here.stderr
-    assert here.stdout.startswith("line-1: 2 CPU, 2 GPU, 3000000000 bytes, 3600 s: train\n")
+    assert here.stdout.startswith("line-1: 2 CPU, 2 GPU, 2.79 GiB of memory, 3600 s: train\n")
     job = {**env, "PBS_JOBID": "5.head"}
     assert "can never run" in run_batch(*words, cwd=tmp_path, env=job).expect(2).stderr
     large = ["--nodes", "4", "--cpus-per-node", "64", "--gpus-per-node", "a100:4", "--memory-per-node", "64G"]

@@ -54,14 +54,14 @@ def test_an_interrupt_is_not_lost_where_python_ignores_exceptions() -> None:
 
 
 @pytest.mark.parametrize(
-    "start",
+    ("start", "loads"),
     [
-        "import mpi_runtime; mpi_runtime.ObjectRef; print('started')",
-        "import sys; from mpi_runtime.cli.main import main; sys.exit(main(['view']))",
+        ("import mpi_runtime; mpi_runtime.ObjectRef; print('started')", "transport.codec"),
+        ("import sys; from mpi_runtime.cli.main import main; sys.exit(main(['view']))", "head.inspecting"),
     ],
 )
-def test_nor_while_a_public_name_or_a_verb_is_loaded(start: str) -> None:
-    program = LOST[: LOST.index("import mpi_runtime")] + start
+def test_nor_while_a_public_name_or_a_verb_is_loaded(start: str, loads: str) -> None:
+    program = LOST[: LOST.index("import mpi_runtime")].replace("transport.codec", loads) + start
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode in (-signal.SIGINT, 130)
     assert "started" not in done.stdout
