@@ -237,6 +237,8 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers send it to all ranks; it is for the driver
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program may have set a handler, and does not run here
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, the status of a forkserver would be lost
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 0.0)  # what the program has set before is for rank 0: its handler would end this rank
     raise_descriptor_limit()
     poller = Poller()
     forkservers = Forkservers(sys.path, forked)

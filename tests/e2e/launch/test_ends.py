@@ -501,3 +501,24 @@ except ValueError:
 """
     with start_program(source) as program:
         assert program.finish().expect().stdout == "job: False\n"
+
+
+LIMITED = """
+import os, signal, time
+import mpi_runtime as ray
+
+def late(number, frame):
+    raise TimeoutError
+
+if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) != "0":
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 3.0)
+ray.init(num_cpus=1)
+print(ray.get(ray.remote(time.sleep).remote(4.0)))
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_an_alarm_from_before_the_start_ends_no_worker(mpi: str) -> None:
+    assert run_program(LIMITED, ranks=2, mpi=mpi).expect(0).stdout == "None\n"
