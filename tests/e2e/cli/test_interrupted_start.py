@@ -88,3 +88,27 @@ def test_a_program_that_continues_has_no_head_of_the_start_that_was_interrupted(
     program = LOST[: LOST.index("mpi_runtime.init")] + CONTINUES
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
     assert done.stdout.split("\n") == ["interrupted", "children: ", "7", ""], done.stderr
+
+
+IN_A_HASH = """
+import os, signal, sys, typing
+
+known = typing._AnnotatedAlias.__hash__
+
+def interrupted(self):
+    if "mpi_runtime.core.transport.codec" in sys.modules:  # it makes its decoder
+        typing._AnnotatedAlias.__hash__ = known
+        os.kill(os.getpid(), signal.SIGINT)
+    return known(self)
+
+typing._AnnotatedAlias.__hash__ = interrupted
+from mpi_runtime.cli.main import main
+sys.exit(main(["batch", "jobs.txt"]))
+"""
+
+
+def test_nor_where_a_decoder_is_made_as_a_batch_starts(tmp_path: Path) -> None:
+    (tmp_path / "jobs.txt").write_text("touch made\n")
+    done = subprocess.run([sys.executable, "-c", IN_A_HASH], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode in (-signal.SIGINT, 130), done
+    assert not (tmp_path / "made").exists()
