@@ -35,8 +35,9 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from mpi_runtime.core.agent.extents import Extents
 from mpi_runtime.core.transport import codec, unsent_frame
@@ -176,8 +177,7 @@ class Custody:
         return True
 
 
-@dataclass(eq=False)
-class ExecutorLine:
+class ExecutorLine(Struct, eq=False):
     """The custodian's record of an executor."""
 
     number: int

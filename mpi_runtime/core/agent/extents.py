@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from mpi_runtime.core.objects.arena import AgentArena
 from mpi_runtime.core.transport import codec
@@ -53,8 +54,7 @@ class _Request(NamedTuple):
     """Called once, with the offset, or with -1 and the reason."""
 
 
-@dataclass
-class _Granted:
+class _Granted(Struct):
     """The extents that a client was granted ahead of use."""
 
     channel: Channel
@@ -62,7 +62,7 @@ class _Granted:
     """Of each, in bytes, as the allocator rounds."""
     count: int
     """The most that the client wants unused at a time."""
-    unused: set[int] = field(default_factory=set)
+    unused: set[int]
     """Those that it may not have used. When it asks for more, it has used all."""
     last_s: float = 0.0
     """When the last of them was granted."""

@@ -16,7 +16,12 @@ from typing import NamedTuple
 from mpi_runtime.core.host import launchers, process_tree
 from mpi_runtime.core.host.spawn import start_python
 
-SHARED = ("mpi_runtime.core.objects.arena", "mpi_runtime.core.transport.unsent_frame", "mpi_runtime.show.log")
+SHARED = (
+    "ctypes",
+    "mpi_runtime.core.objects.arena",
+    "mpi_runtime.core.transport.unsent_frame",
+    "mpi_runtime.show.log",
+)
 """Modules that both processes need after a fork: they are loaded once, before it."""
 LOOK_S = 0.5
 """Seconds between two looks at a forkserver that has not ended."""

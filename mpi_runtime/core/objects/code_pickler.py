@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
-from pathlib import PurePath
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, cast
 from uuid import UUID
@@ -36,7 +35,7 @@ _CONSTANT = "<dynamic-code>"
 _OF_CODE = b"cloudpickle.cloudpickle"
 _SETS = (set, frozenset)
 _NUMBERS = (int, float, complex, bool)
-_PLAIN = (Enum, PurePath, UUID, Decimal, date, time, timedelta)
+_PLAIN = (Enum, UUID, Decimal, date, time, timedelta)
 _SET = pickle.EMPTY_SET + pickle.MEMOIZE + pickle.MARK
 _FROZENSET = pickle.FROZENSET + pickle.MEMOIZE
 _AFTER_ITEM = re.compile(rb"(?:[\x94\x88\x89N]|[hK].|M..|[jJ].{4}|G.{8})" + re.escape(_FROZENSET), re.DOTALL)
@@ -157,7 +156,11 @@ def _is_plain(thing: object) -> bool:
     """Whether this value refers to no others but such."""
     if type(thing) in (tuple, frozenset):
         return all(map(_is_plain, cast("Iterable[object]", thing)))
-    return thing is None or type(thing) in (str, bytes, *_NUMBERS) or isinstance(thing, _PLAIN)
+    if thing is None or type(thing) in (str, bytes, *_NUMBERS) or isinstance(thing, _PLAIN):
+        return True
+    from pathlib import PurePath  # not at the top: it loads urllib, and most programs have none
+
+    return isinstance(thing, PurePath)
 
 
 def _sorted(things: Set[object]) -> bytes:
