@@ -339,11 +339,12 @@ class Unique(AggregateFnV2):
 
 
 def _distinct(values: list[object]) -> list[object]:
-    """The first of all equal values; NaN is equal to itself, and a list is as its parts."""
+    """The first of all equal values; NaN is equal to itself, 1 to 1.0 and not to True, and a list is as its parts."""
     seen: dict[object, object] = {}
     for value in values:
+        kind = "float" if type(value) is int else type(value).__name__
         key = "nan" if isinstance(value, float) and math.isnan(value) else value
-        seen.setdefault((type(value).__name__, key if isinstance(key, Hashable) else repr(key)), value)
+        seen.setdefault((kind, key if isinstance(key, Hashable) else repr(key)), value)
     return list(seen.values())
 
 

@@ -171,6 +171,8 @@ def test_reductions_of_all_rows() -> None:
     values = data.from_items([{"x": value} for value in [2, None, 1, 2]], override_num_blocks=4)
     assert values.unique("x") == [2, None, 1]
     assert values.unique("x", ignore_nulls=True) == [2, 1]
+    mixed = data.from_items([{"x": 1}, {"x": 1.0}, {"x": 2.5}, {"x": 2}], override_num_blocks=4)
+    assert mixed.unique("x") == [1, 2.5, 2], "an integer and a float of another block may be equal"
 
 
 def test_functions_and_classes_get_whole_groups() -> None:
