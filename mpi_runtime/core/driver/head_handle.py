@@ -169,6 +169,7 @@ class HeadHandle:
                     return
             if launcher >= 0 and not self._is_over.wait(SAVE_LIMIT_S):
                 os.kill(os.getpid(), signal.SIGKILL)
+                os._exit(128 + signal.SIGKILL)  # the first process of a container does not end by it
         finally:
             for descriptor in watched:
                 with contextlib.suppress(OSError):  # the program has closed all descriptors
