@@ -46,10 +46,10 @@ class XGBoostConfig(BackendConfig):
         try:
             yield
         except StopTrial:  # all workers stop here
-            collective.finalize()
+            _leave(collective, tracker)
             raise
         # After another error the gang is killed. To leave could wait for workers that are in a collective operation.
-        collective.finalize()
+        _leave(collective, tracker)
 
 
 def _tracker(run: WorkerRun) -> Any:
@@ -59,6 +59,13 @@ def _tracker(run: WorkerRun) -> Any:
     )
     made.start()
     return made
+
+
+def _leave(collective: Any, tracker: Any) -> None:
+    """Leave the group. Workers do that at the tracker, which lives until the last has: they may have more to do."""
+    collective.finalize()
+    if tracker is not None:
+        tracker.wait_for()
 
 
 @advised

@@ -63,6 +63,18 @@ def trained(library: str, workers: int, path: Path) -> train.Result:
     return trainer.fit()
 
 
+def ends_later() -> int:
+    """Rank 1 has more to do after what all do together, such as to write a file."""
+    import time
+
+    import xgboost
+
+    from mpi_runtime import train
+
+    time.sleep(2.0 * train.get_context().get_world_rank())
+    return xgboost.collective.get_world_size()  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
 def test_the_model_has_seen_the_rows_of_all_workers(library: str, tmp_path: Path) -> None:
     result = trained(library, 2, tmp_path)
@@ -106,3 +118,13 @@ def test_wrong_arguments_are_named(library: str) -> None:
 def test_there_are_no_addresses_outside_of_a_training() -> None:
     with pytest.warns(UserWarning, match="outside of the workers"):
         assert train.lightgbm.get_network_params() == {}
+
+
+def test_a_worker_of_xgboost_that_ends_later_can_leave(tmp_path: Path) -> None:
+    """It leaves at a thread of rank 0, which waits for it."""
+    trainer = train.xgboost.XGBoostTrainer(
+        ends_later,
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(name="later", storage_path=tmp_path, verbose=0),
+    )
+    assert trainer.fit().return_value == 2
