@@ -21,6 +21,7 @@ from mpi_runtime.scheduler.protocol.effects import (
     UNHANDLED,
     Cancel,
     Checkpoint,
+    Fresh,
     JournalEffect,
     Recall,
     Record,
@@ -342,6 +343,8 @@ class Head:
                 self.world.checker.recorded(effect)
             elif isinstance(effect, Checkpoint):
                 self.world.counters["states saved"] += 1
+                journal.give(effect)
+            elif isinstance(effect, Fresh):
                 journal.give(effect)
             elif isinstance(effect, Recall) and effect.is_actor:
                 states, number = journal.take_state(effect)
