@@ -262,7 +262,7 @@ class Group:
             raise RuntimeError(
                 f"Rank {self.rank} of the collective group {self.name!r} waits in {call} for rank(s) "
                 f"{', '.join(map(str, reply.gone))} of {self.world_size}, whose processes have ended, or have left the "
-                "group. To go on, all ranks have to leave it and join again."
+                "group. To continue, all ranks have to leave it and join again."
             )
         if reply.missing:
             raise TimeoutError(

@@ -5,8 +5,8 @@ lasts from one creation to the next. The calls of a life are recorded as they en
 recorded before it, and those in the state with which the life began. An executor reports ends and states in one order,
 so the executor and the head mean the same calls.
 
-In the next run the creation is recognised by its class and arguments, and begins with the last state. The journal is
-told of actors that begin without one, so that none of several equal actors gets the state of another. Then the journal
+In the next run the creation is recognised by its class and arguments, and begins with the last state. The journal
+records actors that begin without one, so that none of several equal actors gets the state of another. Then the journal
 is asked for each call of the actor. A call that the state contains ends at once, with the value that it returned then.
 Every other call is run. So each call counts once in the state, in whatever order the calls come. When a state is of no
 use, and why, is in docs/decisions/0502.
