@@ -3,7 +3,7 @@ r"""The format of a journal's segments: one file for each run, to which records 
     "mpi_runtime journal\n" | format: u32 | hash of both: 8 bytes | records
     record: mark: 2 bytes | length of the body: u32 | hash of length and body: 8 bytes | body
 
-Numbers are little-endian, hashes BLAKE2b. A body is a `Began`, a `Record`, a `Checkpoint` or a `Noted` in msgpack.
+Numbers are little-endian, hashes BLAKE2b. A body is a `Body` in msgpack.
 After bytes that are not a record, because the file ends or is damaged, reading continues at the next mark.
 """
 
@@ -21,7 +21,7 @@ import msgspec
 
 from mpi_runtime.errors import JournalError
 from mpi_runtime.files import private
-from mpi_runtime.scheduler.protocol.effects import Checkpoint, Record
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Fresh, Record
 from mpi_runtime.scheduler.protocol.ids import digest
 
 FORMAT = 1
@@ -57,7 +57,7 @@ class Noted(msgspec.Struct, array_like=True, tag=2):
     data: bytes
 
 
-Body = Began | Record | Checkpoint | Noted
+Body = Began | Record | Checkpoint | Fresh | Noted
 BODIES = msgspec.msgpack.Decoder(Body)
 _encoder = msgspec.msgpack.Encoder()
 T = TypeVar("T")

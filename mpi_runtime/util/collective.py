@@ -19,7 +19,8 @@ torch, and are changed in place. Those on a GPU, of torch or cupy, are copied th
 ranks have the same shape and dtype. One thread of a process at a time uses a group.
 
 All operations raise `ValueError` if the ranks do not agree about operation, shape or dtype, `TimeoutError` with the
-ranks that are missing, and `RuntimeError` if this process is not in the group.
+ranks that are missing, and `RuntimeError` if this process is not in the group, or if a rank that it waits for has left
+the group or its process has ended.
 
 Cost: each rank writes its array once to the object store, and each rank that needs it reads it there; on another host
 after one transfer to that host. So each rank reads the arrays of all ranks, also in `allreduce`. This suits groups of
@@ -102,6 +103,9 @@ def init_collective_group(
         group_name: the name of the group. A process can be in several groups.
         timeout_s: the most seconds that an operation waits for others; None waits without a limit.
 
+    A task that runs in a process which an earlier task, or an earlier attempt of it, has brought into the group leaves
+    that first.
+
     Raises:
         ValueError: this process is in the group already, the rank is taken, or a number is out of bounds.
     """
@@ -111,8 +115,11 @@ def init_collective_group(
     _check_name(group_name)
     if not 0 <= rank < world_size:
         raise ValueError(f"rank must be from 0 to world_size - 1, not {rank} with world_size={world_size}")
-    if _find(group_name) is not None:
+    group = _find(group_name)
+    if group is not None and not collective_group.is_of_earlier_attempt(group):
         raise _MisuseError(f"This process is in the collective group {group_name!r} already: destroy that one first.")
+    if group is not None:
+        destroy_collective_group(group_name)
     _groups[group_name] = collective_group.join(group_name, world_size, rank, timeout_s)
 
 

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from mpi_runtime import ActorHandle, ObjectRef, get, get_actor, get_runtime_context, kill, remote
 from mpi_runtime.errors import ActorDiedError
-from mpi_runtime.extend import blocked
+from mpi_runtime.extend import ask, blocked, job, this_call
+from mpi_runtime.scheduler.protocol.ids import attempt_of
+from mpi_runtime.scheduler.protocol.questions import Workers
 from mpi_runtime.util import state
 from mpi_runtime.util.queue import pauses
 
@@ -24,7 +26,9 @@ _NONE = -1
 _OVER = -2
 """No room any more: all have left, and the group ends."""
 _ENDS_S = 1.0
-"""How long a process waits for an actor that has its rank, and may be about to end."""
+"""How long a process waits for another that has its rank, and may be about to end."""
+_CHECK_S = 0.5
+"""How often the coordinator asks whether processes that others wait for have ended."""
 
 
 class Reply(NamedTuple):
@@ -36,6 +40,8 @@ class Reply(NamedTuple):
     """The disagreement of the ranks; else empty."""
     refs: list[Refs]
     """The references of the awaited ranks, in the order of their ranks, once all have arrived."""
+    gone: list[int] = []  # noqa: RUF012  (of a tuple, and never changed)
+    """Awaited ranks that will not arrive any more."""
 
 
 @dataclass
@@ -53,27 +59,30 @@ class _Room:
     """The processes that have joined a group together. Others may take its name again, and have a room of their own."""
 
     world_size: int
-    actors: dict[int, str | None] = field(default_factory=dict)
-    """The processes that have joined, by rank: the id of an actor; None for another process."""
+    processes: dict[int, str | None] = field(default_factory=dict)
+    """The executors that have joined, by rank: their ids; None for a driver."""
     left: set[int] = field(default_factory=set)
     meetings: dict[int, _Meeting] = field(default_factory=dict)
     mail: dict[tuple[int, int, int], tuple[str, Refs]] = field(default_factory=dict)
     """References that were sent and not yet received, by sender, receiver and number."""
+    checked_s: float = 0.0
 
     def remove(self, rank: int) -> None:
         """Forget a rank, and what it has done."""
-        del self.actors[rank]
+        del self.processes[rank]
         for meeting in self.meetings.values():
             meeting.calls.pop(rank, None)
         self.mail = {key: sent for key, sent in self.mail.items() if key[0] != rank}
 
     def is_open(self) -> bool:
         """Whether it waits for more processes."""
-        return len(self.actors) < self.world_size
+        return len(self.processes) < self.world_size
 
     def is_over(self) -> bool:
         """Whether nobody will use it any more."""
-        ended = (rank in self.left or _has_ended(actor) for rank, actor in self.actors.items())
+        if len(self.left) == self.world_size:
+            return True
+        ended = (rank in self.left or _has_ended(process) for rank, process in self.processes.items())
         return not self.is_open() and all(ended)
 
 
@@ -90,10 +99,10 @@ class Coordinator:
         self._is_over = False
         """Whether the last one is about to end the group: whoever joined now would be lost with it."""
 
-    def join(self, rank: int, world_size: int, actor: str | None) -> tuple[int, str]:
+    def join(self, rank: int, world_size: int, process: str | None) -> tuple[int, str]:
         """Give a process its rank. Returns the number of its room, and why it may not join; "" without a room: not yet.
 
-        A full room belongs to those who are in it, so the next ones get another. An actor that has ended before its
+        A full room belongs to those who are in it, so the next ones get another. A process that has ended before its
         room was full is replaced. The number `_OVER` stands for a group that ends: the next ones make another.
         """
         if self._is_over:
@@ -105,16 +114,16 @@ class Coordinator:
             self._made += 1
             self._rooms[self._made] = _Room(world_size)
         room = self._rooms[self._made]
-        for other in [other for other, its in room.actors.items() if _has_ended(its) or (its == actor and its)]:
+        for other in [other for other, its in room.processes.items() if _has_ended(its) or (its == process and its)]:
             if other not in room.left:  # what one has sent that has left is received later
                 room.remove(other)
-        if not room.actors:
+        if not room.processes:
             room.world_size = world_size
         if world_size != room.world_size:
             return _NONE, f"its world_size is {room.world_size} for others, and {world_size} for rank {rank}"
-        if rank in room.actors:
+        if rank in room.processes:
             return _NONE, "" if rank in room.left else f"rank {rank} is taken"
-        room.actors[rank] = actor
+        room.processes[rank] = process
         return self._made, ""
 
     def member(self, actor: str) -> tuple[int | None, int, float | None]:
@@ -122,14 +131,12 @@ class Coordinator:
         return self._ranks.get(actor), len(self._ranks), self._timeout_s
 
     def leave(self, number: int, rank: int) -> bool:
-        """Remove a rank. Returns whether all have left."""
+        """Remove a rank. Returns whether all have left, or ended."""
         room = self._rooms[number]
         room.left.add(rank)
-        if len(room.left) < room.world_size:
-            return False
-        if number != self._made:
+        if number != self._made and room.is_over():
             del self._rooms[number]
-        self._is_over = all(len(room.left) == room.world_size for room in self._rooms.values())
+        self._is_over = all(room.is_over() for room in self._rooms.values())
         return self._is_over
 
     def meet(self, room: int, number: int, rank: int, call: str, refs: Refs, wanted: list[int]) -> Reply:
@@ -152,7 +159,19 @@ class Coordinator:
             meeting.done.add(rank)
             if len(meeting.done) == self._rooms[room].world_size:
                 del meetings[number]
-        return Reply(missing, error, refs)
+        return Reply(missing, error, refs, self._gone(room, missing))
+
+    def _gone(self, number: int, missing: list[int]) -> list[int]:
+        """Those of the ranks that have left, or whose processes have ended in a full room."""
+        room = self._rooms[number]
+        gone = [rank for rank in missing if rank in room.left]
+        if gone or not missing or time.monotonic() < room.checked_s + _CHECK_S:
+            return gone
+        room.checked_s = time.monotonic()
+        if self._ranks:
+            actors = {rank: actor for actor, rank in self._ranks.items()}
+            return [rank for rank in missing if _is_dead(actors[rank])]
+        return [] if room.is_open() else [rank for rank in missing if _has_ended(room.processes[rank])]
 
     def send(self, room: int, sender: int, receiver: int, number: int, call: str, refs: Refs) -> None:
         """Keep references that one rank sends to another."""
@@ -162,18 +181,26 @@ class Coordinator:
         """Return references that were sent, or the missing sender."""
         sent, refs = self._rooms[room].mail.pop((sender, receiver, number), ("", []))
         if not sent:
-            return Reply([sender], "", [])
+            return Reply([sender], "", [], self._gone(room, [sender]))
         if sent != call:
             return Reply([], f"rank {sender} has sent {sent}; rank {receiver} receives {call}", [])
         return Reply([], "", [refs])
 
 
-def _has_ended(actor: str | None) -> bool:
-    """Whether this actor has ended. Of a process that is no actor nobody can say it."""
-    if actor is None:
-        return False
+def _has_ended(process: str | None) -> bool:
+    """Whether this executor has ended. A driver has not: its groups end with it."""
+    return process is not None and not any(one.is_alive for one in ask(Workers(bytes.fromhex(process))))
+
+
+def _is_dead(actor: str) -> bool:
     found = state.get_actor(actor)
     return found is None or found["state"] == "DEAD"
+
+
+def _this_attempt() -> bytes:
+    """The attempt of a task that runs here; empty in an actor, and in the driver."""
+    call = this_call()
+    return b"" if call is None or get_runtime_context().get_actor_id() else attempt_of(call.id, call.attempt)
 
 
 @dataclass(eq=False)
@@ -186,6 +213,8 @@ class Group:
     world_size: int
     timeout_s: float | None
     room: int = 0
+    attempt: bytes = field(default_factory=_this_attempt)
+    """The attempt of the task that has joined; empty: not a task."""
     _operations: int = 0
     _sent: Counter[int] = field(default_factory=Counter[int])
     _received: Counter[int] = field(default_factory=Counter[int])
@@ -223,12 +252,18 @@ class Group:
         reply = get(first)
         with blocked():
             for pause in pauses(True, self.timeout_s):
-                if reply.error or not reply.missing:
+                if reply.error or reply.gone or not reply.missing:
                     break
                 time.sleep(pause)
                 reply = get(ask_again())
         if reply.error:
             raise ValueError(f"The ranks of the collective group {self.name!r} do not agree: {reply.error}.")
+        if reply.gone:
+            raise RuntimeError(
+                f"Rank {self.rank} of the collective group {self.name!r} waits in {call} for rank(s) "
+                f"{', '.join(map(str, reply.gone))} of {self.world_size}, whose processes have ended, or have left the "
+                "group. To continue, all ranks have to leave it and join again."
+            )
         if reply.missing:
             raise TimeoutError(
                 f"Rank {self.rank} of the collective group {self.name!r} has waited {self.timeout_s:g} s in {call} "
@@ -246,12 +281,13 @@ def create(name: str, world_size: int, timeout_s: float | None, ranks: dict[str,
 
 def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Group:
     """Take a rank of a group. The group is made if it does not exist."""
-    actor, first = get_runtime_context().get_actor_id(), time.monotonic()
+    first = time.monotonic()
+    process = get_runtime_context().get_worker_id() if job().executor is not None else None
     for pause in pauses(True, timeout_s):
         time.sleep(pause)
         coordinator = create(name, world_size, timeout_s, {}, may_exist=True)
         try:
-            room, refused = get(coordinator.join.remote(rank, world_size, actor))
+            room, refused = get(coordinator.join.remote(rank, world_size, process))
         except ActorDiedError:  # the last has left
             continue
         if room == _OVER:  # the last one may have ended before it has ended the group
@@ -279,6 +315,11 @@ def member(name: str, coordinator: ActorHandle, actor: str) -> Group | None:
     except ActorDiedError:  # the last is just leaving it
         return None
     return None if rank is None else Group(name, coordinator, rank, world_size, timeout_s)
+
+
+def is_of_earlier_attempt(group: Group) -> bool:
+    """Whether a task has joined this group here that has ended: this one is another, or runs again."""
+    return group.attempt != _this_attempt()
 
 
 def leave(group: Group) -> None:

@@ -5,7 +5,8 @@ lasts from one creation to the next. The calls of a life are recorded as they en
 recorded before it, and those in the state with which the life began. An executor reports ends and states in one order,
 so the executor and the head mean the same calls.
 
-In the next run the creation is recognised by its class and arguments, and begins with the last state. Then the journal
+In the next run the creation is recognised by its class and arguments, and begins with the last state. The journal
+records actors that begin without one, so that none of several equal actors gets the state of another. Then the journal
 is asked for each call of the actor. A call that the state contains ends at once, with the value that it returned then.
 Every other call is run. So each call counts once in the state, in whatever order the calls come. When a state is of no
 use, and why, is in docs/decisions/0502.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from mpi_runtime.scheduler.dispatch import deadline
 from mpi_runtime.scheduler.log import notes
-from mpi_runtime.scheduler.protocol.effects import JOURNAL, Checkpoint, Discard, Recall, SaveRequested
+from mpi_runtime.scheduler.protocol.effects import JOURNAL, Checkpoint, Discard, Fresh, Recall, SaveRequested
 from mpi_runtime.scheduler.protocol.events import Done, Returned, Saved, StateLost
 from mpi_runtime.scheduler.protocol.ids import digest
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
@@ -41,18 +42,24 @@ def creation_ready(state: State, task: Task) -> bool:
         return False
     actor.saves = Saves(key)
     journaling.journaled(task).key = key
+    if not state.recalls:
+        state.effects.journal.append(Fresh(actor.id, key))
     return state.recalls and journaling.ask(state, task)
 
 
-def creation_recalled(task: Task, event: Recalled) -> None:
+def creation_recalled(state: State, task: Task, event: Recalled) -> None:
     """Take the answer of the journal: a saved state, or none."""
     actor = task.actor
     assert actor is not None
     saves = actor.saves
-    if event.values and saves is not None:
-        task.call.kept = tuple(event.values)
-        saves.last, saves.recalls = event.values[0], True
-        saves.number = saves.base = event.number
+    if saves is None:
+        return
+    if not event.values:
+        state.effects.journal.append(Fresh(actor.id, saves.key))
+        return
+    task.call.kept = tuple(event.values)
+    saves.last, saves.recalls = event.values[0], True
+    saves.number = saves.base = event.number
 
 
 def created(state: State, actor: Actor) -> None:

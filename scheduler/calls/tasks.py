@@ -251,7 +251,7 @@ def recalled(state: State, event: Recalled, now: int) -> None:
         return
     function, values = task.function, list[Value]()
     if function.is_actor:
-        checkpoints.creation_recalled(task, event)
+        checkpoints.creation_recalled(state, task, event)
     elif function.is_method or len(event.values) == max(1, function.spec.num_returns):
         values = journaling.recalled(task, event)
     if function.is_method:

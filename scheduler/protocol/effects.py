@@ -292,13 +292,21 @@ class Checkpoint(Struct, array_like=True, tag=72, gc=False):
     state: Kept
 
 
+class Fresh(Struct, array_like=True, tag=100, gc=False):
+    """To the journal: an actor that saves its state begins without one."""
+
+    id: Id
+    key: bytes
+    """As in `Checkpoint`."""
+
+
 class Discard(Struct, array_like=True, tag=73, gc=False):
     """To the journal: nothing needs this file of a value any more."""
 
     file: str
 
 
-JournalEffect = Recall | Record | Checkpoint | Discard | JournalFailed
+JournalEffect = Recall | Record | Checkpoint | Fresh | Discard | JournalFailed
 
 
 class Effects(Struct, gc=False):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from mpi_runtime.core.journal.states import States
-from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
-from mpi_runtime.scheduler.protocol.events import Kept, MethodSpec, Spec, Value
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Fresh, Recall, Record
+from mpi_runtime.scheduler.protocol.events import ActorSpec, Kept, MethodSpec, Spec, Value
 from mpi_runtime.scheduler.protocol.ids import digest
 from tests.simulation.options import Options, random_options
 from tests.simulation.require import require
@@ -46,8 +46,8 @@ class CutError(BaseException):
 class Journal:
     """What one run has of it: the records of the runs before, and its own."""
 
-    earlier: list[Record | Checkpoint] = field(default_factory=list)
-    own: list[Record | Checkpoint] = field(default_factory=list)
+    earlier: list[Record | Checkpoint | Fresh] = field(default_factory=list)
+    own: list[Record | Checkpoint | Fresh] = field(default_factory=list)
     states: States = field(default_factory=States)
     had: dict[bytes, list[bytes]] = field(default_factory=dict)
     """The calls of each state, by its name, and of each life so far."""
@@ -68,12 +68,15 @@ class Journal:
         for place, body in enumerate(self.earlier):
             if isinstance(body, Checkpoint):
                 self.states.saved(body)
+            elif isinstance(body, Fresh):
+                self.states.began(body)
             elif body.life:
                 self.states.recorded(body, place)
 
     def take_state(self, wanted: Recall) -> tuple[list[Kept], bytes]:
         """The state with which an actor begins, and its name."""
         for state in self.states.candidates(wanted):
+            require(state.id == wanted.id, f"actor {wanted.id.hex()} begins with a state of {state.id.hex()}")
             self.states.begin(wanted, state)
             return [state.state], state.number
         return [], b""
@@ -88,8 +91,8 @@ class Journal:
             fitting = [
                 number
                 for number, record in enumerate(self.earlier)
-                if record.key == wanted.key and self.taken.get(number, wanted.id) == wanted.id
-                if isinstance(record, Record) and not record.life
+                if isinstance(record, Record) and not record.life and record.key == wanted.key
+                if self.taken.get(number, wanted.id) == wanted.id
             ]
         fitting.sort(key=lambda number: self.earlier[number].id != wanted.id)
         if not fitting:
@@ -104,8 +107,11 @@ class Journal:
             self.recalled.add(wanted.id)
         return values
 
-    def give(self, record: Record | Checkpoint) -> None:
-        """A call is recorded, or a state."""
+    def give(self, record: Record | Checkpoint | Fresh) -> None:
+        """A call is recorded, a state, or the beginning of an actor."""
+        if isinstance(record, Fresh):
+            self.own.append(record)
+            return
         if record.life:
             record.life += b"again" if self.earlier else b"first"
         if isinstance(record, Checkpoint):
@@ -132,8 +138,9 @@ class Journal:
 
 
 def with_code(spec: Spec) -> Spec:
-    """The spec of a task of which the journal may know calls."""
-    return msgspec.structs.replace(spec, code=digest(spec.name.encode(), 16))
+    """The spec of a task of which the journal may know calls. All classes are equal."""
+    name = "actor" if isinstance(spec.kind, ActorSpec) else spec.name
+    return msgspec.structs.replace(spec, code=digest(name.encode(), 16))
 
 
 def may_be_recorded(spec: Spec) -> bool:

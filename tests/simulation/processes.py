@@ -303,7 +303,8 @@ class Process:
             self.streams.begin(id, scope, step.slot, bool(spec.backpressure))
         call = Call(id, spec.id, payload, tuple(arguments), tuple(holds), actor)
         if spec.code:
-            call.digest = digest(msgspec.msgpack.encode(job.key), 16)
+            key = 0 if isinstance(spec.kind, ActorSpec) else job.key  # a world has actors that are equal
+            call.digest = digest(msgspec.msgpack.encode(key), 16)
         self.outgoing.post(NamedActorRequested(0, "", step.name, b"handle", False, call) if step.name else call)
         ids = return_ids(id, spec.num_returns)
         self.references.counts.update(dict.fromkeys(ids, 1))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from mpi_runtime.core.journal.states import States
 from mpi_runtime.scheduler import core
 from mpi_runtime.scheduler.actors import calls as actor_calls
 from mpi_runtime.scheduler.actors import lifetimes
@@ -47,7 +48,8 @@ FIRST = {
     "a_quarantined_gpu_is_given_again": 11, "a_rank_gets_gpus_that_it_cannot_use": 94,
     "a_reference_in_a_value_is_not_told": 13, "a_removed_group_runs_on": 21,
     "a_strict_group_is_placed_as_a_soft_one": 18, "an_actor_begins_what_cannot_end_in_time": 60,
-    "an_actor_gets_calls_only_when_it_has_none": 223, "an_actor_that_goes_on_before_the_end": 291,
+    "an_actor_gets_calls_only_when_it_has_none": 223, "an_actor_that_begins_with_the_state_of_an_equal_one": 60,
+    "an_actor_that_goes_on_before_the_end": 291,
     "an_actors_calls_overtake": 5, "an_error_that_was_read_is_told": 3, "an_exclusive_gpu_is_shared": 69,
     "an_item_is_lost": 42, "an_item_that_nobody_wants_is_kept": 21, "arguments_are_moved": 15,
     "bundles_stay_on_the_lost_node": 14, "calls_are_sent_before_others_were_dropped": 4,
@@ -322,4 +324,15 @@ def test_an_actor_that_goes_on_before_the_end_of_the_job_is_found(monkeypatch: p
                 simulate_again(seed)
 
     with pytest.raises(FailedError, match="begins calls though the job ends"):
+        look()
+
+
+def test_an_actor_that_begins_with_the_state_of_an_equal_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(States, "began", lambda self, body: None)
+
+    def look() -> None:
+        for seed in seeds("an_actor_that_begins_with_the_state_of_an_equal_one"):
+            simulate_again(seed)
+
+    with pytest.raises(FailedError, match=r"actor \w+ begins with a state of \w+"):
         look()

@@ -21,6 +21,7 @@ from mpi_runtime.scheduler.protocol.effects import (
     UNHANDLED,
     Cancel,
     Checkpoint,
+    Fresh,
     JournalEffect,
     Recall,
     Record,
@@ -343,6 +344,8 @@ class Head:
             elif isinstance(effect, Checkpoint):
                 self.world.counters["states saved"] += 1
                 journal.give(effect)
+            elif isinstance(effect, Fresh):
+                journal.give(effect)
             elif isinstance(effect, Recall) and effect.is_actor:
                 states, number = journal.take_state(effect)
                 self.world.counters["states taken up"] += bool(states)
@@ -374,6 +377,7 @@ class Head:
                 if calls[0].state == READY and is_timed(actor, function) and deadline.why_not(state, function, now):
                     held_back(function.spec.name, len(calls))
                     self.world.counters["calls of actors held back"] += len(calls)
+        self.world.checker.times.notes.clear()  # if that end is announced as well, the user is told again
         self.scheduler.handle(DRIVER, [EndMoved(now + NEVER_US)], now)
         self.decide()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mpi_runtime import config as configuration
 from mpi_runtime.core.transport.messages import Job, bytes_to_text
 from mpi_runtime.scheduler.core import Scheduler
-from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, JournalEffect, Recall, Record
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Fresh, JournalEffect, Recall, Record
 from mpi_runtime.scheduler.protocol.rank_events import Recalled
 from mpi_runtime.show import log
 
@@ -43,7 +43,7 @@ class JournalKeeper:
         journal = self.journal
         asked = False
         for effect in effects:
-            if isinstance(effect, Record | Checkpoint):
+            if isinstance(effect, Record | Checkpoint | Fresh):
                 journal.give(effect)
             elif isinstance(effect, Discard):
                 journal.discard(effect)

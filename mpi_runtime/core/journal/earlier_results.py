@@ -9,7 +9,7 @@ from typing import BinaryIO
 from mpi_runtime.core.journal import value_files
 from mpi_runtime.core.journal.states import Calls, States
 from mpi_runtime.files import private, segments
-from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Fresh, Recall, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 
 _POSITION_BITS = 44
@@ -54,6 +54,8 @@ class Earlier:
                     self._tasks.add(body.id, body.key, number | position)
             elif isinstance(body, Checkpoint):
                 self.states.saved(body)
+            elif isinstance(body, Fresh):
+                self.states.began(body)
             elif isinstance(body, segments.Began):
                 self.programs[body.program] = None
 

@@ -14,7 +14,7 @@ from mpi_runtime.files import private
 from mpi_runtime.files.claim import Claim
 from mpi_runtime.files.segments import Began, Body
 from mpi_runtime.files.writing import is_full
-from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Recall, Record
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Fresh, Recall, Record
 from mpi_runtime.scheduler.protocol.events import Kept
 from mpi_runtime.scheduler.protocol.ids import digest
 
@@ -102,11 +102,11 @@ class Journal:
         self.taken -= 1
         return f"a value in the journal cannot be read: {problem}"
 
-    def give(self, record: Record | Checkpoint) -> None:
-        """Record a call that has ended, or a saved state of an actor."""
+    def give(self, record: Record | Checkpoint | Fresh) -> None:
+        """Record a call that has ended, or a saved state or the beginning of an actor."""
         if self.problem:
             return
-        if record.life:
+        if not isinstance(record, Fresh) and record.life:
             record.life = digest(self._run + record.life, len(self._run))
         self._batch.append(record)
         if isinstance(record, Checkpoint):

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mpi_runtime.scheduler.protocol.effects import Checkpoint, Recall, Record
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Fresh, Recall, Record
+from mpi_runtime.scheduler.protocol.ids import PREFIX_BYTES
 
 STATES_KEPT = 2
 """The number of last states of each life of an actor to keep: the last one may be damaged."""
@@ -86,6 +87,8 @@ class States:
         self._by_key: dict[bytes, list[Checkpoint]] = {}
         self._actors: dict[bytes, Calls] = {}
         """Actors of this run that began with a state."""
+        self._equals: dict[bytes, dict[bytes, None]] = {}
+        """Actors of earlier runs, by their keys, without those that another one has continued."""
         self._owners: dict[bytes, bytes] = {}
         """Actors of this run, by the actors of earlier runs that they continue."""
 
@@ -93,24 +96,37 @@ class States:
         """Add a call of an actor, in the order in which they were written."""
         self._lives.setdefault(record.life, []).append(Had(record.id, record.key, place))
 
+    def began(self, body: Fresh) -> None:
+        """Add an actor that had no state at first."""
+        self._equals.setdefault(body.key, {})[body.id] = None
+
     def saved(self, body: Checkpoint) -> None:
         """Add a state, in the same order."""
         is_complete = len(self._lives.get(body.life, ())) == body.calls
         if is_complete and (not body.base or body.base in self._known):
+            equals = self._equals.setdefault(body.key, {})
+            if body.base:
+                equals.pop(self._known[body.base].id, None)
+            equals[body.id] = None
             self._known[body.number] = body
             self._by_key.setdefault(body.key, []).append(body)
             self.count += 1
 
     def candidates(self, wanted: Recall) -> list[Checkpoint]:
-        """Return the states with which an actor may begin, all of one actor of an earlier run, the last first."""
-        free = [
-            state for state in self._by_key.get(wanted.key, []) if self._owners.get(state.id, wanted.id) == wanted.id
-        ]
-        if not free:
+        """Return the states with which an actor may begin, all of one actor of an earlier run, the last first.
+
+        That is the actor with its id. If there was none, the program may have been changed: then it is the only actor
+        with its key, if that was made by the same call. If there were several, nobody knows which.
+        """
+        states = self._by_key.get(wanted.key, [])
+        equals = self._equals.get(wanted.key, {})
+        own = wanted.id
+        if own not in equals and not any(state.id == own for state in states):
+            one = next(iter(equals)) if len(equals) == 1 else own
+            own = one if one[:PREFIX_BYTES] == own[:PREFIX_BYTES] else own
+        if self._owners.get(own, wanted.id) != wanted.id:
             return []
-        ids = [state.id for state in free]
-        own = wanted.id if wanted.id in ids else ids[0]
-        return [state for state in reversed(free) if state.id == own]
+        return [state for state in reversed(states) if state.id == own]
 
     def begin(self, wanted: Recall, state: Checkpoint) -> None:
         """Note that an actor of this run begins with a state."""

@@ -182,6 +182,26 @@ print(ray.get(adder.look.remote()))
     assert {name for name in ran if name.startswith("add")} == {"add4", "add40"}
 
 
+@pytest.mark.dies("journal")
+@pytest.mark.parametrize("how", [WAYS[0], WAYS[2]])
+def test_equal_actors_keep_their_own_states(how: Any, tmp_path: Path) -> None:
+    """The first of three was called last, and has no state when the job is killed."""
+    source = """
+with open(os.path.join(sys.argv[1], "driver"), "w") as file:
+    file.write(str(os.getpid()))
+adders = [Adder.remote(0) for _ in range(3)]
+out = [ray.get(adders[2].add.remote(100)), ray.get(adders[1].add.remote(10))]
+here("called")
+print(out, [ray.get(adder.add.remote(1)) for adder in adders], [ray.get(adder.look.remote()) for adder in adders])
+"""
+    again(source, tmp_path, "{'checkpoint_calls': 1}", env={"END": "called"}, **how)
+    wait_for_end(tmp_path)
+    for _ in range(2):
+        told, ran, _ = again(source, tmp_path, "{'checkpoint_calls': 1}", **how)
+        assert told == "[100, 10] [1, 11, 101] [1, 11, 101]\n"
+        assert not {"add10", "add100"} & ran.keys(), "those were known"
+
+
 def test_concurrent_actors_are_saved_when_no_call_runs(tmp_path: Path) -> None:
     source = """
 import asyncio

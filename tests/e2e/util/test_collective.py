@@ -1,6 +1,7 @@
 """Operations of several processes on arrays."""
 
 import itertools
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -546,6 +547,61 @@ def test_tasks_that_wait_for_each_other_give_up_their_cpus() -> None:
         return float(array[0])
 
     assert mpi_runtime.get([act.remote(rank) for rank in range(6)], timeout=LONG_S) == [6.0] * 6
+
+
+def test_who_waits_for_a_process_that_has_ended_is_told(tmp_path: Path) -> None:
+    members = [Member.remote() for _ in range(3)]
+    mpi_runtime.get([member.join.remote(rank, 3, timeout_s=LONG_S) for rank, member in enumerate(members)])
+    waiting = [member.do.remote(collective.barrier) for member in members[:2]]
+    waiting[1] = members[1].do.remote(lambda: collective.recv(np.zeros(1), 2))
+    mpi_runtime.kill(members[2])
+    for ref in waiting:
+        with pytest.raises(RuntimeError, match=r"for rank\(s\) 2 of 3, whose processes have ended"):
+            mpi_runtime.get(ref, timeout=LONG_S / 2)
+    collective.destroy_collective_group()
+
+
+def test_a_group_made_from_outside_whose_actor_has_ended() -> None:
+    members = [Member.remote() for _ in range(2)]
+    collective.create_collective_group(members, 2, [0, 1], timeout_s=LONG_S)
+    waiting = members[0].do.remote(collective.barrier)
+    mpi_runtime.kill(members[1])
+    with pytest.raises(RuntimeError, match=r"for rank\(s\) 1 of 2"):
+        mpi_runtime.get(waiting, timeout=LONG_S / 2)
+    collective.destroy_collective_group()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_tasks_that_run_again_form_their_group_again(is_killed: bool, tmp_path: Path) -> None:
+    @mpi_runtime.remote(max_retries=5, retry_exceptions=[RuntimeError])
+    def act(rank: int) -> float:
+        collective.init_collective_group(2, rank, timeout_s=LONG_S)
+        collective.barrier()
+        mark = tmp_path / str(rank)
+        if rank and not mark.exists():
+            mark.touch()
+            if is_killed:
+                os._exit(1)
+            raise RuntimeError("again")
+        found = total(rank)
+        collective.destroy_collective_group()
+        return found
+
+    assert mpi_runtime.get([act.remote(rank) for rank in range(2)], timeout=LONG_S / 2) == [3.0, 3.0]
+
+
+def test_a_later_task_of_a_process_joins_a_group_that_an_earlier_one_has_left_open() -> None:
+    @mpi_runtime.remote(num_cpus=4)
+    def act(number: int) -> int:
+        collective.init_collective_group(1, 0, group_name="left open", timeout_s=LONG_S)
+        with pytest.raises(ValueError, match="already"):
+            collective.init_collective_group(1, 0, group_name="left open")
+        collective.barrier(group_name="left open")
+        if number == 2:
+            collective.destroy_collective_group("left open")
+        return number
+
+    assert [mpi_runtime.get(act.remote(number)) for number in range(3)] == [0, 1, 2]
 
 
 RANKS = """

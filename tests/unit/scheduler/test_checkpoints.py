@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mpi_runtime.scheduler.actors import checkpoints
-from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Recall, Record, SaveRequested
+from mpi_runtime.scheduler.protocol.effects import Checkpoint, Discard, Fresh, Recall, Record, SaveRequested
 from mpi_runtime.scheduler.protocol.events import (
     ActorSpec,
     Call,
@@ -239,6 +239,21 @@ def test_without_a_state_no_call_is_asked_for() -> None:
     job.add(1)
     assert job.effects(Recall) == []
     assert job.sent() == [ACTOR_ID, 1]
+
+
+def test_the_journal_is_told_of_actors_that_begin_without_a_state() -> None:
+    first = Keeper().created()
+    [fresh] = first.effects(Fresh)
+    assert fresh.id == id_of(ACTOR_ID)
+    first.tell_rank(ExecutorDied(1, b"", "was killed"))
+    first.created(2)
+    assert first.effects(Fresh) == [fresh], "a further life is not another actor"
+    for answer, told in ((Recalled(id_of(ACTOR_ID)), [fresh]), (Recalled(id_of(ACTOR_ID), [SMALL], FIRST), [])):
+        job = Keeper(recalls=True)
+        job.asked()
+        assert job.effects(Fresh) == []
+        job.tell_rank(answer)
+        assert job.effects(Fresh) == told
 
 
 def test_an_actor_that_could_not_load_its_state_begins_anew_and_its_calls_are_run() -> None:
