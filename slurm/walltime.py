@@ -97,9 +97,9 @@ def _asked(own: Allocation, limit_s: float, known_s: float | None) -> float | No
 def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
     """Call a function once before the end of the job's time, for example to save results and to call `requeue`.
 
-    It is called at the first of these: `seconds` before the known end, SIGUSR1, SIGUSR2 unless the program has a handler
-    for it, SIGTERM. It runs in a thread of its own while the program continues, and may use the runtime (`get`, `remote`). What it raises is printed. Outside of a
-    batch job only the signals call it. Slurm sends SIGUSR1 up to a minute early: if the end is known, the callback
+    It is called at the first of these: `seconds` before the known end, SIGUSR1, SIGTERM. If the program has no handler
+    for SIGUSR2, that calls it too. It runs in a thread of its own while the program continues, and may use the runtime
+    (`get`, `remote`). What it raises is printed. Outside of a batch job only the signals call it. Slurm sends SIGUSR1 up to a minute early: if the end is known, the callback
     waits until `seconds`, or the `warn_s` that was requested, before it.
 
     Args:

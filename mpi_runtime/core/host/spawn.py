@@ -42,8 +42,9 @@ def start_python(
     keep_all: bool = False,
     own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start an interpreter like this one, with the same options. From its first moment on it ignores the signals
-    that are for the driver.
+    """Start an interpreter like this one, with the same options.
+
+    From its first moment on it ignores the signals that are for the driver.
 
     Args:
         code: the code to run. `at_start` are the names of the modules that Python has loaded before it.

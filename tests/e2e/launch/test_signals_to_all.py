@@ -1,4 +1,4 @@
-"""A batch system, a launcher or a terminal sends a signal to all processes of a job: the program decides, nobody ends."""
+"""A batch system, a launcher or a terminal sends a signal to all processes of a job: the program decides."""
 
 import os
 import signal
