@@ -99,8 +99,9 @@ def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
 
     It is called at the first of these: `seconds` before the known end, SIGUSR1, SIGTERM. If the program has no handler
     for SIGUSR2, that calls it too. It runs in a thread of its own while the program continues, and may use the runtime
-    (`get`, `remote`). What it raises is printed. Outside of a batch job only the signals call it. Slurm sends SIGUSR1 up to a minute early: if the end is known, the callback
-    waits until `seconds`, or the `warn_s` that was requested, before it.
+    (`get`, `remote`). What it raises is printed. Outside of a batch job only the signals call it. Slurm sends SIGUSR1
+    up to a minute early: if the end is known, the callback waits until `seconds`, or the `warn_s` that was requested,
+    before it.
 
     Args:
         seconds: how many seconds before the end.
