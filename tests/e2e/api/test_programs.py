@@ -341,6 +341,36 @@ def test_functions_of_the_main_module_and_of_others(tmp_path: object) -> None:
     assert run_program(folder / "app.py").expect(0).stdout == "caught ('of a module',)\n"
 
 
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_child_that_was_not_forked_has_a_job_with_functions_of_the_program(method: str) -> None:
+    """There the program is the module `__mp_main__`, which executors cannot import."""
+    program = """
+import multiprocessing, sys
+import mpi_runtime
+
+class Thing:
+    def __init__(self, value): self.value = value
+
+@mpi_runtime.remote
+class Actor:
+    def grow(self, thing): return Thing(square(thing.value))
+
+def square(x): return x * x
+
+def child():
+    mpi_runtime.init(num_cpus=1, log_to_driver=False)
+    found = mpi_runtime.get(Actor.remote().grow.remote(Thing(3)))
+    assert type(found) is Thing
+    print(found.value, mpi_runtime.get(mpi_runtime.remote(square).remote(4)))
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context(sys.argv[1]).Process(target=child)
+    process.start()
+    process.join()
+"""
+    assert run_program(program, method).expect(0).stdout == "9 16\n"
+
+
 def test_a_forked_child_does_not_keep_the_job_alive() -> None:
     program = """
         import os, time
