@@ -97,10 +97,11 @@ def _asked(own: Allocation, limit_s: float, known_s: float | None) -> float | No
 def before_walltime(seconds: float, callback: Callable[[], object]) -> None:
     """Call a function once before the end of the job's time, for example to save results and to call `requeue`.
 
-    It is called at the first of these: `seconds` before the known end, SIGUSR1, SIGTERM. It runs in a thread of its own
-    while the program continues, and may use the runtime (`get`, `remote`). What it raises is printed. Outside of a
-    batch job only the signals call it. Slurm sends SIGUSR1 up to a minute early: if the end is known, the callback
-    waits until `seconds`, or the `warn_s` that was requested, before it.
+    It is called at the first of these: `seconds` before the known end, SIGUSR1, SIGTERM. If the program has no handler
+    for SIGUSR2, that calls it too. It runs in a thread of its own while the program continues, and may use the runtime
+    (`get`, `remote`). What it raises is printed. Outside of a batch job only the signals call it. Slurm sends SIGUSR1
+    up to a minute early: if the end is known, the callback waits until `seconds`, or the `warn_s` that was requested,
+    before it.
 
     Args:
         seconds: how many seconds before the end.
@@ -163,6 +164,8 @@ class _Watch:
         for number in _SIGNALS:
             if signal.getsignal(number) != self._on_signal:
                 self._previous[number] = signal.signal(number, self._on_signal)
+        if signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL:
+            signal.signal(signal.SIGUSR2, self._on_usr2)
         if exit_file.current is not None and exit_file.current.was_told:
             exit_file.current.was_told = False
             self._news.put(signal.SIGUSR1)
@@ -181,6 +184,10 @@ class _Watch:
         self._news.put(number)
         if number == signal.SIGUSR1 and callable(previous) and exit_file.current is None:
             previous(number, frame)
+
+    def _on_usr2(self, number: int, frame: FrameType | None) -> None:
+        """Take it for SIGUSR1: `#SBATCH --signal` may name either. A handler of the program's own stays."""
+        self._news.put(signal.SIGUSR1)
 
     def _work(self) -> None:
         self._ask_s = 0.0

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from mpi_runtime import config as configuration
+from mpi_runtime.core.host import signals
 from mpi_runtime.core.host.launch import detect
 from mpi_runtime.errors import HeadDiedError, LaunchError
 from mpi_runtime.files import session_files
@@ -85,9 +86,9 @@ class Keeper:
         """Run the job until it is time to end it. Return the exit code."""
         from mpi_runtime.core.driver import session as driver  # not at the top: other verbs start no job
 
+        signals.ignore()  # Slurm announces the end of the time, which we ask for
         for number in _REASONS:
             signal.signal(number, self._on_signal)
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm announces the end of the time, which we ask for
         path, made = self._path, self._made
         try:
             check_journal()

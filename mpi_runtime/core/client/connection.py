@@ -23,6 +23,8 @@ from mpi_runtime.core.client.scope import Scope, Scopes
 from mpi_runtime.core.transport import codec
 from mpi_runtime.core.transport.channel import LOCAL, READ_BYTES, Frame, Splitter
 from mpi_runtime.core.transport.polling import Patience
+from mpi_runtime.scheduler.protocol.events import Query
+from mpi_runtime.scheduler.protocol.questions import NodeOfRank
 
 
 class Inbox:
@@ -131,6 +133,7 @@ class Line:
         is_call = blocking.lends_cpu and ids is not None
         scope = self._scopes.running if is_call and lends else None
         is_reported = False
+        is_in_handler = self._leading == threading.get_ident()  # of a signal, which has interrupted a read of ours
         try:
             while True:
                 leads, waiter, arrived = False, None, True
@@ -156,7 +159,7 @@ class Line:
                         self._inbox.read(left, self.cancels if is_interruptible else -1)
                 finally:
                     if leads:
-                        arrived = self._end_lead()
+                        arrived = self._end_lead(is_in_handler)
                 if waiter is not None:
                     self._await(waiter, left)
                 if not arrived and left == 0.0:
@@ -166,15 +169,29 @@ class Line:
             if is_reported:
                 assert scope is not None
                 self._end_wait(scope)
+            if is_in_handler:
+                self._end_interrupted_read()
 
-    def _end_lead(self) -> bool:
-        """Handle what this thread has read, and let another one read. Return whether anything was read."""
+    def _end_lead(self, continues: bool) -> bool:
+        """Handle what this thread has read, and let another one read, unless an interrupted read of its own continues.
+
+        Return whether anything was read.
+        """
         with self.outbox.interrupts:
             arrived = self._take_in()
             with self._lock:
-                self._leading = 0
+                if not continues:
+                    self._leading = 0
                 self._wake()
         return arrived
+
+    def _end_interrupted_read(self) -> None:
+        """Let the read that a signal handler has interrupted end: what it waits for may have been read in the handler.
+
+        Python repeats an interrupted system call. So we ask something to which nobody needs the answer.
+        """
+        self.outbox.messages.append(Query(0, NodeOfRank(0)))
+        self.outbox.flush_or(self.lost)
 
     def _new_waiter(self) -> threading.Lock:
         waiter = threading.Lock()

@@ -74,7 +74,7 @@ class Interrupts:
                     if _signal.getsignal(number) is self._ours:
                         _signal.signal(number, self._handlers[number])
                 while self._put_off:
-                    signal.raise_signal(self._put_off.pop())
+                    _call_handler(self._put_off.pop())
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         # Outside, ours stays in place if the handler of another signal has raised while they were replaced.
@@ -85,6 +85,18 @@ class Interrupts:
         handler = self._handlers.get(number)
         if callable(handler):
             handler(number, frame)
+
+
+def _call_handler(number: int) -> None:
+    """Call the handler of a signal that was put off.
+
+    The signal is not raised again: its first arrival woke the event loop of asyncio, whose handler would run twice.
+    """
+    handler = _signal.getsignal(number)
+    if callable(handler):
+        handler(number, sys._getframe())
+    else:
+        signal.raise_signal(number)  # the program has removed its handler meanwhile
 
 
 def is_of_handler(error: BaseException) -> bool:

@@ -60,7 +60,7 @@ from mpi_runtime.core.executor.fork_messages import (
 )
 from mpi_runtime.core.executor.own_scheduler_mark import CALL_OF
 from mpi_runtime.core.executor.scratch import NSIGHT
-from mpi_runtime.core.host import mpi_files
+from mpi_runtime.core.host import mpi_files, signals
 from mpi_runtime.core.host.machine import shortage
 from mpi_runtime.core.host.process_tree import (
     adopt_orphans,
@@ -374,9 +374,7 @@ def main(descriptor: int, at_start: Container[str], preload: bool = True) -> Non
 
     `at_start`: see `become`. `preload`: see `fork` of `forkserver_handle.py`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # a batch system announces the end of the job to the driver
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent's end decides
+    signals.ignore(signal.SIGTERM)  # the agent's end decides
     name_process("mpi-rt-forksrv")
     continue_without_parent()
     listings.for_all.__enter__()  # until an executor is forked
@@ -395,11 +393,7 @@ def _profiled() -> ModuleType:
 def be_named_and_listen() -> None:
     """Set the name and the signals of an executor."""
     name_process(EXECUTOR)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Batch systems send these to all processes, and the driver may need executors to save data before it ends the
-    # job. A handler, not SIG_IGN: programs that a task starts have the default again.
-    for number in (signal.SIGUSR1, *([signal.SIGTERM] if configuration.is_batch_job() else [])):
-        signal.signal(number, lambda *_: None)
+    signals.listen(configuration.is_batch_job())
 
 
 def _seed_numpy() -> None:

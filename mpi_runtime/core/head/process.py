@@ -17,7 +17,7 @@ from mpi_runtime.core.agent.leftovers import watch_launcher, watch_ranks
 from mpi_runtime.core.executor.forkserver_handle import Handle, load_and_fork
 from mpi_runtime.core.head.head import DriverFrameError, Head, die_soon
 from mpi_runtime.core.head.journal import JournalLostError
-from mpi_runtime.core.host import launchers
+from mpi_runtime.core.host import launchers, signals
 from mpi_runtime.core.host.launch import INSIDE
 from mpi_runtime.core.host.process_tree import die_with_parent, end_launcher
 from mpi_runtime.core.host.spawn import library_path, name_process
@@ -126,9 +126,7 @@ def main(descriptor: int, driver: int, forkserver: Handle | None, at_start: Cont
     die_with_parent()  # until the ranks have met: MPI waits for them, and the driver's socket is not read
     if os.getppid() != driver:
         os._exit(1)  # it has died before
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole foreground group; the driver decides
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # so do the signals by which a batch system announces the end ...
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # ... and ends the job: the driver may save first
+    signals.ignore(signal.SIGTERM)  # at all of them the driver may save first
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, the status of a forkserver would be lost
     gc.set_threshold(100_000, 50, 100)  # there are many records, and they make no cycles
     end_process(serve(socket.socket(fileno=descriptor), False, forkserver, at_start))

@@ -9,6 +9,7 @@
 - `claimed_processors.py`: claims on processors among programs of one user
 - `process_tree.py`: children, orphans and process groups; the launcher above a rank
 - `spawn.py`: starts further Python processes: the head, forkservers, helpers
+- `signals.py`: signals that reach all processes of a job, and are for the driver
 - `mpi_files.py`: files that MPI libraries leave in shared memory
 - `libc.py`: calls of the C library that Python lacks
 """

@@ -10,6 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mpi_runtime.config import environment
+from mpi_runtime.core.host import signals
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,8 +29,6 @@ PRELOADED_IF_USED = (*COSTLY, AS_RAY)
 
 END_LIMIT_S = 1.0
 """Seconds that a helper may take to end."""
-_IGNORE_SIGINT = "import _signal as s; s.signal(2, s.SIG_IGN); s.pthread_sigmask(s.SIG_UNBLOCK, [2]); del s"
-"""`signal` itself would load five more modules before they are found by listings."""
 _REMEMBER = "at_start = set(sys.modules)"
 _LIST = "from mpi_runtime import listings; listings.for_all.__enter__()"
 """Such a process runs no user code, so it finds all modules by listings."""
@@ -43,9 +42,9 @@ def start_python(
     keep_all: bool = False,
     own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start an interpreter like this one, with the same options. It ignores SIGINT from its first moment on.
+    """Start an interpreter like this one, with the same options.
 
-    Ctrl-C reaches the whole foreground group, and the driver decides.
+    From its first moment on it ignores the signals that are for the driver.
 
     Args:
         code: the code to run. `at_start` are the names of the modules that Python has loaded before it.
@@ -61,8 +60,8 @@ def start_python(
         for descriptor in descriptors:
             os.set_inheritable(descriptor, True)
     # The path is set before any import, so that no module of the user is taken for one of the library.
-    begin = f"import sys; sys.path[:] = {list(path)!r}; {_IGNORE_SIGINT}; {_REMEMBER}; {_LIST}"
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited, until the child ignores it
+    begin = f"import sys; sys.path[:] = {list(path)!r}; {signals.IGNORE}; {_REMEMBER}; {_LIST}"
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.FOR_DRIVER)  # inherited, until the child ignores it
     try:
         return subprocess.Popen(
             [sys.executable, *interpreter_options(), "-c", f"{begin}; {code}"],

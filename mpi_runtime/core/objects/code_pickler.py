@@ -13,6 +13,7 @@ import functools
 import io
 import pickle
 import re
+import sys
 import weakref
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -40,6 +41,10 @@ _SET = pickle.EMPTY_SET + pickle.MEMOIZE + pickle.MARK
 _FROZENSET = pickle.FROZENSET + pickle.MEMOIZE
 _AFTER_ITEM = re.compile(rb"(?:[\x94\x88\x89N]|[hK].|M..|[jJ].{4}|G.{8})" + re.escape(_FROZENSET), re.DOTALL)
 _COMMON = cloudpickle.Pickler.dispatch_table
+_MAIN_OF_SPAWNED = "__mp_main__"
+"""The program in a child of `multiprocessing` that was not forked. No other process can import that name."""
+if _MAIN_OF_SPAWNED in sys.modules:
+    cloudpickle.register_pickle_by_value(sys.modules[_MAIN_OF_SPAWNED])
 
 
 def _reduce(code: CodeType) -> tuple[object, ...]:

@@ -23,7 +23,7 @@ from mpi_runtime.core.agent.forkserver import Forkservers
 from mpi_runtime.core.agent.gpus import Finder
 from mpi_runtime.core.agent.leftovers import watch_head, watch_launcher, watch_ranks
 from mpi_runtime.core.executor.forkserver_handle import Handle
-from mpi_runtime.core.host import launchers
+from mpi_runtime.core.host import launchers, signals
 from mpi_runtime.core.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.core.host.process_tree import end_launcher
 from mpi_runtime.core.rank.bad_frames import BadFrames
@@ -233,8 +233,7 @@ def _work(launch: Launch, start_timeout_s: float | None, forked: Handle | None) 
             "set how it responds to signals. Call init() in the main thread on each rank, or start the program with "
             "`python -m mpi_runtime app.py`, which runs it on rank 0 only."
         )
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the launcher and the driver; they decide
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # launchers send it to all ranks; it is for the driver
+    signals.ignore()  # the launcher and the driver get them too; they decide
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the program may have set a handler, and does not run here
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it was ignored, the status of a forkserver would be lost
     for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):

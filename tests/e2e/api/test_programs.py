@@ -341,6 +341,63 @@ def test_functions_of_the_main_module_and_of_others(tmp_path: object) -> None:
     assert run_program(folder / "app.py").expect(0).stdout == "caught ('of a module',)\n"
 
 
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_child_that_was_not_forked_has_a_job_with_functions_of_the_program(method: str) -> None:
+    """There the program is the module `__mp_main__`, which executors cannot import."""
+    program = """
+import multiprocessing, sys
+import mpi_runtime
+
+class Thing:
+    def __init__(self, value): self.value = value
+
+@mpi_runtime.remote
+class Actor:
+    def grow(self, thing): return Thing(square(thing.value))
+
+def square(x): return x * x
+
+def child():
+    mpi_runtime.init(num_cpus=1, log_to_driver=False)
+    found = mpi_runtime.get(Actor.remote().grow.remote(Thing(3)))
+    assert type(found) is Thing
+    print(found.value, mpi_runtime.get(mpi_runtime.remote(square).remote(4)))
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context(sys.argv[1]).Process(target=child)
+    process.start()
+    process.join()
+"""
+    assert run_program(program, method).expect(0).stdout == "9 16\n"
+
+
+@pytest.mark.parametrize("ranks", [None, pytest.param(2, marks=pytest.mark.mpi)])
+def test_a_signal_handler_that_waits_takes_no_value_from_the_wait_that_it_interrupts(ranks: int | None) -> None:
+    """The value arrives while the handler reads. In an executor nothing else would ever arrive."""
+    program = """
+import signal, time
+import mpi_runtime as ray
+
+@ray.remote(num_cpus=0)
+def sleep(seconds):
+    time.sleep(seconds)
+    return seconds
+
+def probe():
+    ray.get([sleep.remote(0) for _ in range(3)])
+    seen = []
+    signal.signal(signal.SIGALRM, lambda *_: seen.append(ray.get(sleep.remote(1.2))))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    begin = time.monotonic()
+    value = ray.get(sleep.remote(0.8))
+    return value, seen, time.monotonic() - begin < 20
+
+ray.init(num_cpus=2)
+print(probe(), ray.get(ray.remote(probe).remote(), timeout=30))
+"""
+    assert run_program(program, ranks=ranks).expect(0).stdout == "(0.8, [1.2], True) (0.8, [1.2], True)\n"
+
+
 def test_a_forked_child_does_not_keep_the_job_alive() -> None:
     program = """
         import os, time

@@ -38,12 +38,13 @@ print("done", flush=True)
 NEVER = {"SLURM_JOB_ID": None, "SLURM_JOB_END_TIME": None}
 
 
-def test_usr1_calls_all_once_the_earliest_first_and_the_program_goes_on() -> None:
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_calls_all_once_the_earliest_first_and_the_program_goes_on(number: int) -> None:
     with start_program(APP, "1.5", env=NEVER) as program:
         program.wait_for_line("working")
-        program.signal(signal.SIGUSR1)
+        program.signal(number)
         program.wait_for_line("saved")
-        program.signal(signal.SIGUSR1)
+        program.signal(number)
         completed = program.finish().expect(0)
     assert completed.stdout == "working\nsaved 42\ndone\n"
     assert completed.stderr.count("ValueError: not my day") == 1

@@ -1,5 +1,6 @@
 """Ctrl-C and cancels are put off while a message is under way, and only then."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -92,6 +93,22 @@ def test_a_handler_that_the_program_sets_later_is_asked() -> None:
         interrupt()
         assert later == []
     assert later == [signal.SIGINT]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
+@pytest.mark.parametrize("make", [Interrupts, lambda: Cancels(-1)], ids=["driver", "executor"])
+def test_a_handler_of_asyncio_runs_once(make: Callable[[], AbstractContextManager[None]], number: int) -> None:
+    """The signal itself wakes the event loop, so it must not be raised again."""
+    handled: list[int] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().add_signal_handler(number, handled.append, number)
+        with make():
+            os.kill(os.getpid(), number)
+        await asyncio.sleep(0.05)
+
+    asyncio.run(run())
+    assert handled == [number]
 
 
 @pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF])
