@@ -78,7 +78,7 @@ def test_calls_and_values_and_a_death(way: str, tmp_path: Path) -> None:
 
 @pytest.mark.mpi
 def test_the_head_is_killed(tmp_path: Path) -> None:
-    """The ranks are told to end by a signal, which has no effect on the first process of a container by default."""
+    """The launcher ends the other ranks by a signal, which the first process of a container ignores by default."""
     with start("openmpi", tmp_path, wait="1") as program:
         program.wait_for_line("came back")
         heads = [pid for pid in program.processes() if Path(f"/proc/{pid}/comm").read_text() == "mpi-rt-head\n"]
