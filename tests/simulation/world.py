@@ -377,7 +377,7 @@ class Head:
                 if calls[0].state == READY and is_timed(actor, function) and deadline.why_not(state, function, now):
                     held_back(function.spec.name, len(calls))
                     self.world.counters["calls of actors held back"] += len(calls)
-        self.world.checker.times.notes.clear()  # if that end is announced as well, the user is told again
+        self.world.checker.times.notes.clear()  # the next announcement of an end logs a line again
         self.scheduler.handle(DRIVER, [EndMoved(now + NEVER_US)], now)
         self.decide()
 
