@@ -462,7 +462,7 @@ def temporary_directory() -> str:
 
 def is_batch_job() -> bool:
     """Whether this process belongs to a job of a batch system."""
-    return any(map(os.environ.get, ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE")))
+    return bool(batch_job_variables() or os.environ.get("MPI_RUNTIME_FLUX") or os.environ.get("PE_HOSTFILE"))
 
 
 def batch_job() -> str:
@@ -472,7 +472,12 @@ def batch_job() -> str:
 
 def batch_job_variables() -> list[tuple[str, str]]:
     """Return the variables that name the batch job of this process, with their values."""
-    return [(name, os.environ[name]) for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID") if os.environ.get(name)]
+    names = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"]
+    if os.environ.get("OAR_NODEFILE"):  # each of these names alone may be of another program
+        names.append("OAR_JOB_ID")
+    if os.environ.get("SGE_O_HOST"):
+        names.append("JOB_ID")
+    return [(name, os.environ[name]) for name in names if os.environ.get(name)]
 
 
 def own_environment() -> MutableMapping[str, str]:

@@ -113,6 +113,20 @@ def test_what_pbs_answers_counts_too(tmp_path: Path) -> None:
     assert "It is not started: it may take 3600 s" in run_program(APP, env=own).expect(0).stdout
 
 
+def test_the_end_of_a_job_of_oar_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("h1\n")
+    own = {"SLURM_JOB_ID": None, "OAR_JOB_ID": "5", "OAR_NODEFILE": str(tmp_path / "nodes")}
+    own |= {"OAR_JOB_WALLTIME_SECONDS": "600", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert "It is not started: it may take 3600 s" in run_program(APP, env=own).expect(0).stdout
+
+
+def test_the_end_of_a_job_of_flux_counts_too(tmp_path: Path) -> None:
+    (tmp_path / "flux").write_text("#!/bin/sh\necho 600\n")
+    (tmp_path / "flux").chmod(0o755)
+    own = {"SLURM_JOB_ID": None, "FLUX_JOB_ID": "f2ocEvDUtBb", "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    assert "It is not started: it may take 3600 s" in run_program(APP, env=own).expect(0).stdout
+
+
 ACTORS = """
 import mpi_runtime as ray
 

@@ -8,12 +8,14 @@ futureverse/parallelly 127, the log of a job on a site's pages (Grid Engine), ll
 are as sites' manuals print them.
 """
 
+import os
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from mpi_runtime.slurm import end_of_time, nodelist
+from mpi_runtime import config
+from mpi_runtime.slurm import end_of_time, nodelist, systems
 from mpi_runtime.slurm.allocation import Allocation, from_environment
 
 BATCH = {
@@ -65,6 +67,29 @@ def test_counts() -> None:
 
 def test_outside_of_a_job_there_is_nothing() -> None:
     assert from_environment({"PATH": "/usr/bin", "SLURM_JOB_ID": ""}) == Allocation()
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        BATCH,
+        {"PBS_JOBID": "5.head"},
+        {"LSB_JOBID": "5"},
+        {"OAR_JOB_ID": "5", "OAR_NODEFILE": "/nodes"},
+        {"FLUX_JOB_ID": "f2ocEvDUtBb"},
+        {"MPI_RUNTIME_FLUX": "5 1 1 n1"},
+        {"JOB_ID": "5", "SGE_O_HOST": "login"},
+        {"JOB_ID": "5", "PE_HOSTFILE": "/hosts"},
+        {"OAR_JOB_ID": "5"},
+        {"JOB_ID": "5"},
+        {},
+    ],
+)
+def test_a_program_is_in_a_batch_job_where_its_system_knows_one(
+    env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", env)
+    assert config.is_batch_job() == (systems.around(env) is not None)
 
 
 def test_slurm() -> None:
