@@ -472,7 +472,7 @@ def batch_job() -> str:
 
 def batch_job_variables() -> list[tuple[str, str]]:
     """Return the variables that name the batch job of this process, with their values."""
-    names = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID"]
+    names = ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "FLUX_ENCLOSING_ID"]
     if os.environ.get("OAR_NODEFILE"):  # each of these names alone may be of another program
         names.append("OAR_JOB_ID")
     if os.environ.get("SGE_O_HOST"):

@@ -361,7 +361,10 @@ def _job(own: Allocation) -> str:
         return "no batch job"
     end = end_time()
     left = "" if end is None else f", {seconds(end - time.time())} left"
-    where = f"on {', '.join(own.nodes)}" if own.nodes else "in a command or call, which has CPUs and GPUs of its own"
+    unknown = "in a command or call, which has CPUs and GPUs of its own"
+    if own.system == "flux":  # it states them to no process but the scripts of submit
+        unknown = "on nodes that no variable states"
+    where = f"on {', '.join(own.nodes)}" if own.nodes else unknown
     return f"job {own.job} ({own.system}) {where}{left}"
 
 

@@ -3,8 +3,9 @@
 Written by the manual pages flux-batch(1), flux-jobs(1), flux-job(1) and flux-hostlist(1) of flux-core 0.60 to 0.80;
 tried with a stand-in only. What they say, and decides much below:
 
-- A batch script is the first program of a Flux of its own. It has no FLUX_JOB_ID: `flux getattr jobid` has it, and
-  `flux --parent` reaches the Flux that has started it. So the batch script sets a variable with what we need.
+- A batch script is the first program of a Flux of its own. It has no FLUX_JOB_ID: FLUX_ENCLOSING_ID and `flux getattr
+  jobid` have it, and `flux --parent` reaches the Flux that has started it. So the batch script sets a variable with what
+  we need.
 - There are no arrays of batch scripts.
 - A job cannot be queued again, so it has a successor (`lives.py`).
 - At the end of the time and at a cancel a job gets SIGTERM, and SIGKILL five seconds later.
@@ -56,20 +57,21 @@ CURES = (
 PLACE = "MPI_RUNTIME_FLUX"
 """The variable of a batch script: the id of its job, the CPUs and ranks on each node, and the names of the nodes."""
 _LETTERS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_OF_A_JOB = r"FLUX_JOB_|FLUX_TASK_|" + PLACE
+_OF_A_JOB = r"FLUX_JOB_|FLUX_TASK_|FLUX_ENCLOSING_|" + PLACE
 _CALLS_LIMIT_S = 10.0
 _call = functools.partial(commands.call, cures=CURES, whose="Flux")
 
 
 def is_around(env: Mapping[str, str]) -> bool:
-    """Whether this is the environment of a batch job that `submit` has made, or of a task that Flux has started."""
-    return bool(env.get(PLACE) or env.get("FLUX_JOB_ID"))
+    """Whether this is the environment of a task that Flux has started, or of a batch script."""
+    return bool(env.get(PLACE) or env.get("FLUX_JOB_ID") or env.get("FLUX_ENCLOSING_ID"))
 
 
 def allocation(env: Mapping[str, str]) -> Allocation:
-    """Read the variable of the batch script. A task that Flux has started knows its id alone."""
+    """Read the variable of a batch script of `submit`. Tasks and other scripts know their id alone."""
     if not env.get(PLACE):
-        return Allocation(system=NAME, job=decimal(env["FLUX_JOB_ID"]), gpus=devices.listed(env))
+        job = env.get("FLUX_JOB_ID") or env["FLUX_ENCLOSING_ID"]
+        return Allocation(system=NAME, job=decimal(job), gpus=devices.listed(env))
     words = variables.read(env, [PLACE], _words)
     cpus, each = variables.number(words[1]), variables.number(words[2]) or 1
     nodes = tuple(words[3:])

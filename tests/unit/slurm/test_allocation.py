@@ -77,6 +77,7 @@ def test_outside_of_a_job_there_is_nothing() -> None:
         {"LSB_JOBID": "5"},
         {"OAR_JOB_ID": "5", "OAR_NODEFILE": "/nodes"},
         {"FLUX_JOB_ID": "f2ocEvDUtBb"},
+        {"FLUX_ENCLOSING_ID": "f2ocEvDUtBb"},
         {"MPI_RUNTIME_FLUX": "5 1 1 n1"},
         {"JOB_ID": "5", "SGE_O_HOST": "login"},
         {"JOB_ID": "5", "PE_HOSTFILE": "/hosts"},
