@@ -4,8 +4,8 @@ Written by the manual pages flux-batch(1), flux-jobs(1), flux-job(1) and flux-ho
 tried with a stand-in only. What they say, and decides much below:
 
 - A batch script is the first program of a Flux of its own. It has no FLUX_JOB_ID: FLUX_ENCLOSING_ID and `flux getattr
-  jobid` have it, and `flux --parent` reaches the Flux that has started it. So the batch script sets a variable with what
-  we need.
+  jobid` have it, and `flux --parent` reaches the Flux that has started it. So the batch script sets a variable with
+  what we need.
 - There are no arrays of batch scripts.
 - A job cannot be queued again, so it has a successor (`lives.py`).
 - At the end of the time and at a cancel a job gets SIGTERM, and SIGKILL five seconds later.
