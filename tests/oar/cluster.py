@@ -150,7 +150,8 @@ def cluster() -> Iterator[Cluster]:
 
 def _are_up(made: Cluster) -> bool:
     text = made.run("oarnodes", "-s", code=None).stdout
-    return text.count("Alive") >= len(NODES)
+    # The database may have the nodes before the server listens.
+    return text.count("Alive") >= len(NODES) and not made.run("bash", "-c", "</dev/tcp/login/6666", code=None).returncode
 
 
 def _fill_database(made: Cluster, postgres: Path) -> None:

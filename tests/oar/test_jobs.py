@@ -27,7 +27,9 @@ from mpi_runtime import slurm
 
 ray.init()
 own = slurm.allocation()
-print(json.dumps([own.system, own.job, own.nodes, own.tasks, slurm.end_time() - time.time()]), flush=True)
+late = ray.remote(time_limit=3600)(abs).remote(1)
+left_s = slurm.end_time() - time.time()
+print(json.dumps([own.system, own.job, own.nodes, own.tasks, left_s, ray.explain(late)]), flush=True)
 time.sleep(300)
 """
 WARNED = """
@@ -113,9 +115,10 @@ def test_a_deleted_job_leaves_nothing(oar: Cluster) -> None:
     job = oar.submit(place, "-N", "2", "--time", "5:00", "app.py")
     out = runs(oar, place, job)
     wait_until(lambda: "oar" in out.read_text(), 60, "the program")
-    system, own, nodes, tasks, left_s = json.loads(re.findall(r"^\[\".*\]$", out.read_text(), re.MULTILINE)[0])
+    system, own, nodes, tasks, left_s, late = json.loads(re.findall(r"^\[\".*\]$", out.read_text(), re.MULTILINE)[0])
     assert (system, own, sorted(nodes), tasks) == ("oar", job, ["n1", "n2"], [4, 4])
     assert 200 < left_s <= 300
+    assert "It is not started: it may take 3600 s" in late
     assert oar.status(place, job)["state"] == "RUNNING"
     oar.run("oardel", job)
     wait_until(lambda: oar.status(place, job)["state"] == "CANCELLED", 60, "the end of the job")
