@@ -61,6 +61,8 @@ class _Room:
     world_size: int
     processes: dict[int, str | None] = field(default_factory=dict)
     """The executors that have joined, by rank: their ids; None for a driver."""
+    tasks: dict[int, bytes] = field(default_factory=dict)
+    """The tasks that have joined, by rank: their ids, which further attempts have too."""
     left: set[int] = field(default_factory=set)
     meetings: dict[int, _Meeting] = field(default_factory=dict)
     mail: dict[tuple[int, int, int], tuple[str, Refs]] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class _Room:
     def remove(self, rank: int) -> None:
         """Forget a rank, and what it has done."""
         del self.processes[rank]
+        self.tasks.pop(rank, None)
         for meeting in self.meetings.values():
             meeting.calls.pop(rank, None)
         self.mail = {key: sent for key, sent in self.mail.items() if key[0] != rank}
@@ -99,23 +102,29 @@ class Coordinator:
         self._is_over = False
         """Whether the last one is about to end the group: whoever joined now would be lost with it."""
 
-    def join(self, rank: int, world_size: int, process: str | None) -> tuple[int, str]:
+    def join(self, rank: int, world_size: int, process: str | None, task: bytes) -> tuple[int, str]:
         """Give a process its rank. Returns the number of its room, and why it may not join; "" without a room: not yet.
 
-        A full room belongs to those who are in it, so the next ones get another. A process that has ended before its
-        room was full is replaced. The number `_OVER` stands for a group that ends: the next ones make another.
+        `process` is the id of its executor, None for a driver; `task` that of the task which runs there, empty in an
+        actor and in a driver. A full room belongs to those who are in it, so the next ones get another. A process that
+        has ended before its room was full is replaced. A task that joins again has failed before, wherever that was:
+        its rank of then has left. The number `_OVER` stands for a group that ends: the next ones make another.
         """
         if self._is_over:
             return _OVER, ""
         if self._ranks:
             return _NONE, f"rank {rank} is taken"
+        for room in self._rooms.values():
+            if not room.is_open():
+                room.left |= {other for other, its in room.tasks.items() if its == task}
         if not self._rooms[self._made].is_open():
             self._rooms = {number: room for number, room in self._rooms.items() if not room.is_over()}
             self._made += 1
             self._rooms[self._made] = _Room(world_size)
         room = self._rooms[self._made]
-        for other in [other for other, its in room.processes.items() if _has_ended(its) or (its == process and its)]:
-            if other not in room.left:  # what one has sent that has left is received later
+        for other, its in [*room.processes.items()]:
+            is_replaced = (its == process and its) or room.tasks.get(other) == task or _has_ended(its)
+            if is_replaced and other not in room.left:  # what one has sent that has left is received later
                 room.remove(other)
         if not room.processes:
             room.world_size = world_size
@@ -124,6 +133,8 @@ class Coordinator:
         if rank in room.processes:
             return _NONE, "" if rank in room.left else f"rank {rank} is taken"
         room.processes[rank] = process
+        if task:
+            room.tasks[rank] = task
         return self._made, ""
 
     def member(self, actor: str) -> tuple[int | None, int, float | None]:
@@ -197,10 +208,16 @@ def _is_dead(actor: str) -> bool:
     return found is None or found["state"] == "DEAD"
 
 
+def _this_task() -> bytes:
+    """The id of the task that runs here, which further attempts have too; empty in an actor, and in the driver."""
+    call = this_call()
+    return b"" if call is None or get_runtime_context().get_actor_id() else call.id
+
+
 def _this_attempt() -> bytes:
     """The attempt of a task that runs here; empty in an actor, and in the driver."""
     call = this_call()
-    return b"" if call is None or get_runtime_context().get_actor_id() else attempt_of(call.id, call.attempt)
+    return attempt_of(call.id, call.attempt) if call is not None and _this_task() else b""
 
 
 @dataclass(eq=False)
@@ -287,7 +304,7 @@ def join(name: str, world_size: int, rank: int, timeout_s: float | None) -> Grou
         time.sleep(pause)
         coordinator = create(name, world_size, timeout_s, {}, may_exist=True)
         try:
-            room, refused = get(coordinator.join.remote(rank, world_size, process))
+            room, refused = get(coordinator.join.remote(rank, world_size, process, _this_task()))
         except ActorDiedError:  # the last has left
             continue
         if room == _OVER:  # the last one may have ended before it has ended the group
