@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
@@ -31,6 +32,8 @@ _WITH_VALUE = ("-n", "-np", "--ranks", "--mpi", "--hosts", "--journal", "--resta
 ARGUMENT_BYTES_MAX = (32 << 12) - 1
 """Linux: MAX_ARG_STRLEN, 32 pages with the zero at the end."""
 _PROGRAM_BEGINS = ("-m", "-c", "-", "--")
+_TAKE_INPUT = """[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 0 ] && exec <"$0"; exec "$@\""""
+"""For a shell: rank 0 opens its input, and each becomes the program."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -84,6 +87,10 @@ def run(words: Sequence[str]) -> int:
         if options.hosts is None and not is_doctor:  # the ranks would fail here, and prterun might never end then
             raise LaunchError(problem)
         print(f"mpi-runtime: {problem}", file=sys.stderr, flush=True)
+    nodes = {name.partition(".")[0] for name in from_environment(env).nodes}
+    is_here = options.hosts is None and nodes <= {os.uname().nodename.partition(".")[0]}
+    if launcher is not None and launcher.kind != "other" and is_here:
+        arguments = with_input(arguments)
     if launcher is not None and options.hosts is None and (room := little_room()):
         print(f"mpi-runtime run: {room}. If the ranks do not start, this may be why", file=sys.stderr, flush=True)
     if file is None:
@@ -133,6 +140,26 @@ def read_program(file: TextIO) -> str:
             "have as one argument. Write it into a file, and name that."
         )
     return source
+
+
+def with_input(arguments: list[str]) -> list[str]:
+    """Return a command of ranks of this host, by which rank 0 has the standard input of this process, if it is data.
+
+    Rank 0 opens it itself. The mpirun of Open MPI 5.0.11 was seen not to forward the end of the input: a program that
+    reads it would wait for ever. That of MPICH 5.0.2 was seen to end the job if 64 KiB are not read at once.
+    """
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # it is closed
+        return arguments
+    # A file is opened at its beginning. In the middle of one, as in a loop of the shell, the input is for others too.
+    if not stat.S_ISFIFO(mode) and not (stat.S_ISREG(mode) and os.lseek(0, 0, os.SEEK_CUR) == 0):
+        return arguments
+    kept, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.set_inheritable(kept, True)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return ["/bin/sh", "-c", _TAKE_INPUT, f"/proc/{os.getpid()}/fd/{kept}", *arguments]
 
 
 def split(words: Sequence[str], with_value: Collection[str] = _WITH_VALUE) -> tuple[list[str], list[str]]:

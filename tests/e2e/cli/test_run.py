@@ -489,6 +489,20 @@ def test_a_program_from_the_standard_input_runs_on_rank_0(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (0, "7 ['-x', 'y z'] a \"b\" $c\n"), done.stderr
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+@pytest.mark.parametrize("form", ["pipe", "file"])
+def test_a_program_on_ranks_reads_its_input_to_the_end(mpi: str, form: str, tmp_path: Path) -> None:
+    source = "import sys, mpi_runtime as ray\nray.init()\nprint(ray.get(ray.put(len(sys.stdin.read()))))\n"
+    (tmp_path / "app.py").write_text(source)
+    (tmp_path / "data").write_text("x" * 500_000)
+    words = [str(helpers.mpi_python(mpi)), "-m", "mpi_runtime", "run", "-n", "2", "app.py"]
+    line = {"pipe": f"cat data | {shlex.join(words)}", "file": f"{shlex.join(words)} < data"}[form]
+    env = os.environ | {"PYTHONPATH": str(helpers.ROOT)}
+    done = subprocess.run(line, shell=True, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "500000\n"), done.stderr
+
+
 def test_a_program_that_is_too_long_for_an_argument() -> None:
     most = run_verb.ARGUMENT_BYTES_MAX
     assert len(run_verb.read_program(io.StringIO("#" * most))) == most
