@@ -104,10 +104,7 @@ class ObjectRef(Generic[T_co]):
 
     def __await__(self) -> Generator[object, None, T_co]:
         """Wait for the value, as `get` does, while other coroutines run."""
-        import asyncio
-
-        if asyncio._get_running_loop() is None:
-            raise RuntimeError(_NO_LOOP)
+        check_loop()
         return self.as_future().__await__()
 
     def __repr__(self) -> str:
@@ -179,9 +176,17 @@ _ENDED = "{} belongs to a job that has ended: shutdown() was called since, and e
 
 
 _NO_LOOP = (
-    "await works on references only in a running loop of asyncio, and this thread has none. With other libraries, wait "
+    "await and async for work on references only in a running loop of asyncio, and this thread has none. With other libraries, wait "
     "in a thread: await trio.to_thread.run_sync(get, ref), or await anyio.to_thread.run_sync(get, ref)."
 )
+
+
+def check_loop() -> None:
+    """Raise `RuntimeError` unless a loop of asyncio runs in this thread."""
+    import asyncio
+
+    if asyncio._get_running_loop() is None:
+        raise RuntimeError(_NO_LOOP)
 
 
 def _is_foreign(client: Client) -> bool:
