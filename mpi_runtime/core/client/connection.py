@@ -80,7 +80,10 @@ class Inbox:
         return frames
 
 
-SHUT_DOWN = "The job was shut down by shutdown() in another thread, with everything that this thread waits for."
+SHUT_DOWN = (
+    "The job was shut down, by shutdown() in another thread or at the end of the program, with everything that this "
+    "thread waits for."
+)
 _FORKED = "This is a forked child of a process of a job, and cannot use its parent's connection."
 
 

@@ -176,8 +176,8 @@ _ENDED = "{} belongs to a job that has ended: shutdown() was called since, and e
 
 
 _NO_LOOP = (
-    "await and async for work on references only in a running loop of asyncio, and this thread has none. With other libraries, wait "
-    "in a thread: await trio.to_thread.run_sync(get, ref), or await anyio.to_thread.run_sync(get, ref)."
+    "await and async for work on references only in a running loop of asyncio, and this thread has none. With other "
+    "libraries, wait in a thread: await trio.to_thread.run_sync(get, ref), or await anyio.to_thread.run_sync(get, ref)."
 )
 
 
