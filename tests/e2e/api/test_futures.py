@@ -189,7 +189,7 @@ def test_tasks_that_await_lend_their_cpus(way: str) -> None:
                 return await asyncio.gather(*refs)
             if way == "futures":
                 done, _ = await asyncio.wait([ref.as_future() for ref in refs])
-                return sorted(one.result() for one in done)
+                return sorted([one.result() for one in done], key=repr)
             if way == "with a limit":
                 with pytest.raises(asyncio.TimeoutError):
                     await asyncio.wait_for(same.remote(0, 1.0), 0.01)
