@@ -235,7 +235,7 @@ class Line:
     def begin_wait(self, ids: Sequence[bytes]) -> Scope:
         """In an executor that lends its CPU: do so while a coroutine waits for objects. `end_wait` needs the result.
 
-        The coroutines beside it may go on, as the threads beside one that is in `get`.
+        The coroutines beside it may run on, like the threads beside one that is in `get`.
         """
         scope = self._scopes.running
         with self.outbox.interrupts, self._lock:
