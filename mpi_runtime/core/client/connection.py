@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from mpi_runtime import errors
@@ -80,7 +80,10 @@ class Inbox:
         return frames
 
 
-SHUT_DOWN = "The job was shut down by shutdown() in another thread, with everything that this thread waits for."
+SHUT_DOWN = (
+    "The job was shut down, by shutdown() in another thread or at the end of the program, with everything that this "
+    "thread waits for."
+)
 _FORKED = "This is a forked child of a process of a job, and cannot use its parent's connection."
 
 
@@ -168,7 +171,7 @@ class Line:
         finally:
             if is_reported:
                 assert scope is not None
-                self._end_wait(scope)
+                self.end_wait(scope)
             if is_in_handler:
                 self._end_interrupted_read()
 
@@ -227,9 +230,21 @@ class Line:
             yield
         finally:
             if is_reported:
-                self._end_wait(scope)
+                self.end_wait(scope)
 
-    def _end_wait(self, scope: Scope) -> None:
+    def begin_wait(self, ids: Sequence[bytes]) -> Scope:
+        """In an executor that lends its CPU: do so while a coroutine waits for objects. `end_wait` needs the result.
+
+        The coroutines beside it may run on, like the threads beside one that is in `get`.
+        """
+        scope = self._scopes.running
+        with self.outbox.interrupts, self._lock:
+            self._blocking.waits(scope, ids)
+        self.outbox.flush_or(self.lost)
+        return scope
+
+    def end_wait(self, scope: Scope) -> None:
+        """Note that a thread or a coroutine of a call no longer waits."""
         with self.outbox.interrupts, self._lock:  # so that the end of the wait is reported before that of the call
             self._blocking.ends_wait(scope, self._scopes.running)
 

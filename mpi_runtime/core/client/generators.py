@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from mpi_runtime.core import published
 from mpi_runtime.core.client.client import Client
-from mpi_runtime.core.client.object_ref import ObjectRef
+from mpi_runtime.core.client.object_ref import ObjectRef, check_loop
+from mpi_runtime.errors import GetTimeoutError
 from mpi_runtime.errors.arguments import seconds
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -39,6 +45,8 @@ class ObjectRefGenerator(Generic[T_co]):
         self._ref = ref
         self._client = client
         self._ended = False
+        self._arrival: Future[None] | None = None
+        """Done when there is something to take, for coroutines that wait."""
 
     def __iter__(self) -> Iterator[ObjectRef[T_co]]:
         return self
@@ -79,13 +87,29 @@ class ObjectRefGenerator(Generic[T_co]):
         return self
 
     async def __anext__(self) -> ObjectRef[T_co]:
-        """Wait for the next item while other coroutines run."""
+        """Wait for the next item while other coroutines run. A wait that is cancelled takes no item."""
         import asyncio  # not at the top: most programs use none
 
-        ref = await asyncio.get_running_loop().run_in_executor(None, self.next_ref, None)
-        if ref is None:
-            raise StopAsyncIteration
-        return ref
+        check_loop()
+        while True:
+            with contextlib.suppress(GetTimeoutError):
+                ref = self.next_ref(0)
+                if ref is None:
+                    raise StopAsyncIteration
+                return ref
+            await asyncio.wrap_future(self._expect())
+
+    def _expect(self) -> Future[None]:
+        """Return the future of the next arrival. Waits that follow a cancelled one have the same, and its thread."""
+        from concurrent.futures import Future  # not at the top: slow to load
+
+        if self._arrival is None or self._arrival.done():
+            self._arrival = Future()
+            self._arrival.set_running_or_notify_cancel()  # not cancelled with the coroutine
+            # Not a thread of the loop's own: the loop would wait for it at its end.
+            arguments = self._client, self._ref.binary(), self._arrival  # not the generator: it may be dropped
+            threading.Thread(target=_wait_for_item, args=arguments, name="mpi_runtime item", daemon=True).start()
+        return self._arrival
 
     def next_ready(self, look: bool = True) -> bool:
         """Whether `next` would return an item, or the call's error, without waiting. False at the end.
@@ -129,6 +153,15 @@ class ObjectRefGenerator(Generic[T_co]):
             "An ObjectRefGenerator cannot be passed on: only the caller's process takes its items. Pass the references "
             "that it returns, or call with num_returns='dynamic' and pass the one reference that is returned."
         )
+
+
+def _wait_for_item(client: Client, call: bytes, arrival: Future[None]) -> None:
+    try:
+        client.waiting.wait([], 1, None, [call])
+    except BaseException as error:
+        arrival.set_exception(error.with_traceback(None))
+    else:
+        arrival.set_result(None)
 
 
 @published()

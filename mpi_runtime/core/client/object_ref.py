@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
+    from mpi_runtime.core.client.scope import Scope
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -80,10 +82,15 @@ class ObjectRef(Generic[T_co]):
 
         done = self.future()
         waiting: asyncio.Future[T_co] = asyncio.wrap_future(done)
-        waiting.add_done_callback(partial(self._stop_waiting, done))
+        client, scope = self._client, None
+        if client.blocking.lends_cpu and not client.waiting.first_ready([self._id], 1):
+            scope = client.line.begin_wait([self._id])
+        waiting.add_done_callback(partial(self._stop_waiting, done, scope))
         return waiting
 
-    def _stop_waiting(self, done: Future[Any], waiting: asyncio.Future[object]) -> None:
+    def _stop_waiting(self, done: Future[Any], scope: Scope | None, waiting: asyncio.Future[object]) -> None:
+        if scope is not None:
+            self._client.line.end_wait(scope)
         if waiting.cancelled():
             self._client.futures.drop(self._id, done)
 
@@ -97,6 +104,7 @@ class ObjectRef(Generic[T_co]):
 
     def __await__(self) -> Generator[object, None, T_co]:
         """Wait for the value, as `get` does, while other coroutines run."""
+        check_loop()
         return self.as_future().__await__()
 
     def __repr__(self) -> str:
@@ -165,6 +173,20 @@ _INSIDE = (
     "call, in its result, its error or a thread. Return the values: get() them inside."
 )
 _ENDED = "{} belongs to a job that has ended: shutdown() was called since, and ended everything in that job."
+
+
+_NO_LOOP = (
+    "await and async for work on references only in a running loop of asyncio, and this thread has none. With other "
+    "libraries, wait in a thread: await trio.to_thread.run_sync(get, ref), or await anyio.to_thread.run_sync(get, ref)."
+)
+
+
+def check_loop() -> None:
+    """Raise `RuntimeError` unless a loop of asyncio runs in this thread."""
+    import asyncio
+
+    if asyncio._get_running_loop() is None:
+        raise RuntimeError(_NO_LOOP)
 
 
 def _is_foreign(client: Client) -> bool:

@@ -30,7 +30,7 @@ from mpi_runtime.core.host import launchers, machine
 from mpi_runtime.core.host.launch import FIRST_WORKER, Launch
 from mpi_runtime.core.host.spawn import library_path
 from mpi_runtime.core.transport.messages import Shutdown
-from mpi_runtime.errors import HeadDiedError, LaunchError
+from mpi_runtime.errors import HeadDiedError, LaunchError, RuntimeNotInitializedError
 from mpi_runtime.scheduler.protocol.events import EndAnnounced
 from mpi_runtime.scheduler.protocol.questions import Progress
 from mpi_runtime.show import log
@@ -187,6 +187,8 @@ _head: HeadHandle | None = None
 _jobs = 0
 _is_requeued = False
 """Whether the timer that requeues the job of the batch system was set."""
+_is_over = False
+"""Whether the program is ending. Its daemon threads run on while the job ends."""
 _failure = ""
 """Why a job with MPI could not start. MPI cannot be started twice in a program, so every later start fails too."""
 
@@ -208,8 +210,11 @@ def start(
     Raises:
         ConnectionError: there is no such session, or it refuses this program.
         LaunchError: see `start_job`.
+        RuntimeNotInitializedError: this is a daemon thread of a program that is ending.
         ValueError: the address or an argument is not allowed; or variables of the batch system make no sense.
     """
+    if _is_over and threading.current_thread() is not threading.main_thread():
+        raise RuntimeNotInitializedError(_OVER)  # the head may still be ending the job before
     variable = ""
     repeat_ignored()
     if batch:
@@ -219,6 +224,9 @@ def start(
     if address and (found := _connected(config, address, variable, arguments or {})) is not None:
         return found
     return start_job(config)
+
+
+_OVER = "The program is ending, and its job has ended: the threads that it leaves behind cannot start another one."
 
 
 def _in_own_session(config: Config, batch: Mapping[str, object], arguments: Mapping[str, object]) -> Connection:
@@ -410,7 +418,8 @@ def _be_worker(launch: Launch, start_timeout_s: float | None, at_start: Containe
 
 @atexit.register
 def _at_exit() -> None:
-    global _head
+    global _head, _is_over
+    _is_over = True
     _stop()  # not `stop`: a thread of the program may be starting a job, and that may take long
     failed = bool(_failure)
     if _head is not None:

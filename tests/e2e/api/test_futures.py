@@ -177,6 +177,40 @@ def test_await_inside_a_task() -> None:
     assert mpi_runtime.get(outer.remote()) == [1, 2]
 
 
+@pytest.mark.parametrize("way", ["await", "together", "futures", "with a limit"])
+def test_tasks_that_await_lend_their_cpus(way: str) -> None:
+    """As many as there are CPUs wait for calls that need one."""
+
+    @mpi_runtime.remote
+    def outer() -> object:
+        async def main() -> object:
+            refs = [same.remote(1), same.remote(2)]
+            if way == "together":
+                return await asyncio.gather(*refs)
+            if way == "futures":
+                done, _ = await asyncio.wait([ref.as_future() for ref in refs])
+                return sorted([one.result() for one in done], key=repr)
+            if way == "with a limit":
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(same.remote(0, 1.0), 0.01)
+            return [await ref for ref in refs]
+
+        return asyncio.run(main())
+
+    assert mpi_runtime.get([outer.remote() for _ in range(8)], timeout=30) == [[1, 2]] * 8
+
+
+def test_await_without_a_loop_of_asyncio_names_what_waits_then() -> None:
+    """Libraries such as trio run coroutines without one."""
+
+    async def main() -> object:
+        return await same.remote(1)
+
+    coroutine = main()
+    with pytest.raises(RuntimeError, match=r"running loop of asyncio.*trio\.to_thread\.run_sync\(get, ref\)"):
+        coroutine.send(None)
+
+
 def test_a_borrowed_reference() -> None:
     """Made elsewhere, it has to be asked for."""
 

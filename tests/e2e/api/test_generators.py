@@ -365,6 +365,61 @@ def test_in_coroutines() -> None:
     assert asyncio.run(main()) == [3, 6, 10]
 
 
+def test_a_wait_that_is_cancelled_takes_no_item(gate: Path) -> None:
+    """And holds up nobody: neither the loop's end nor the waits that follow share a thread that belongs to the loop."""
+
+    @remote
+    def held() -> Iterator[int]:
+        is_open(gate)
+        yield from range(3)
+
+    async def main() -> list[int]:
+        generator = held.remote()
+        for _ in range(3):
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(generator.__anext__(), 0.05)
+        assert sum(thread.name == "mpi_runtime item" for thread in threading.enumerate()) == 1
+        gate.touch()
+        return [await ref async for ref in generator]
+
+    assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_a_loop_ends_while_a_call_may_yield_later(gate: Path) -> None:
+    @remote
+    def held() -> Iterator[int]:
+        is_open(gate)
+        yield 1
+
+    generator = held.remote()
+
+    async def main() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(generator.__anext__(), 0.05)
+
+    asyncio.run(main())
+    assert not gate.exists()
+    gate.touch()
+    assert taken(generator) == [1]
+
+
+def test_closed_while_a_coroutine_waits() -> None:
+    @remote
+    def endless() -> Iterator[int]:
+        time.sleep(30)
+        yield 1
+
+    async def main() -> None:
+        generator = endless.remote()
+        waiting = asyncio.ensure_future(generator.__anext__())
+        await asyncio.sleep(0.1)
+        generator.close()
+        with pytest.raises(StopAsyncIteration):
+            await asyncio.wait_for(waiting, 15)
+
+    asyncio.run(main())
+
+
 def test_of_actors() -> None:
     @remote
     class Counter:

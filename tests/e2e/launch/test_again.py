@@ -154,3 +154,32 @@ for _ in range(10):
 print("well")
 """
     assert run_program(source, ranks=2, mpi="mpich").expect(0).stdout == "well\n"
+
+
+@pytest.mark.parametrize("ranks", [None, pytest.param(3, marks=pytest.mark.mpi)])
+def test_daemon_threads_that_call_at_the_end_start_no_other_job(ranks: int | None) -> None:
+    """Their jobs would begin on the head that ends the one before. The program has ended well: so does its job."""
+    source = """
+import threading
+import mpi_runtime as ray
+
+@ray.remote
+def twice(x):
+    return 2 * x
+
+def call():
+    while True:
+        try:
+            assert ray.get(twice.remote(1)) == 2
+        except ray.errors.MpiRuntimeError:
+            pass
+
+ray.init(num_cpus=2)
+for _ in range(3):
+    threading.Thread(target=call, daemon=True).start()
+print(ray.get(twice.remote(2)))
+"""
+    for _ in range(2):
+        completed = run_program(source, ranks=ranks).expect(0)
+        assert completed.stdout == "4\n"
+        assert completed.stderr == ""

@@ -1,5 +1,6 @@
 """The client against a scheduler that is only a socket: what it says, in which order, and how it counts references."""
 
+import asyncio
 import gc
 import os
 import socket
@@ -416,6 +417,30 @@ def test_an_executor_says_that_it_waits(both: tuple[Client, Peer]) -> None:
     client.outbox.flush()
     assert [type(message) for message in peer.rest()] == [Unblocked]
     assert [found for _, found in threads] == [[[1]]] * 3
+
+
+def test_an_executor_says_that_a_coroutine_waits(both: tuple[Client, Peer]) -> None:
+    client, peer = both
+    client.blocking.lends_cpu = True
+    ref = submit(client)
+    peer.rest()
+
+    async def main() -> list[object]:
+        waiting = [ref.as_future(), ref.as_future()]
+        cancelled = ref.as_future()
+        said = [message for message in peer.hear(Blocked) if type(message) is Blocked]
+        said += [message for message in peer.rest() if type(message) is Blocked]
+        assert [message.ids for message in said] == [[ref.binary()]] * 3
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        client.outbox.flush()
+        assert not any(type(message) is Unblocked for message in peer.rest())
+        peer.say(Ready(ref.binary(), serialize.dumps(1).data))
+        return [*await asyncio.gather(*waiting), await ref]  # the value is here, and the last one does not wait
+
+    assert asyncio.run(main()) == [1, 1, 1]
+    client.outbox.flush()
+    assert [type(message) for message in peer.rest()] == [Unblocked]
 
 
 def test_threads_left_behind_by_a_call_do_not_count(both: tuple[Client, Peer]) -> None:
