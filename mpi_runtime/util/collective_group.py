@@ -199,8 +199,9 @@ class Coordinator:
 
 
 def _has_ended(process: str | None) -> bool:
-    """Whether this executor has ended. A driver has not: its groups end with it."""
-    return process is not None and not any(one.is_alive for one in ask(Workers(bytes.fromhex(process))))
+    """Whether this executor has ended, or is just being ended. A driver has not: its groups end with it."""
+    found = ask(Workers(bytes.fromhex(process))) if process is not None else []
+    return process is not None and not any(one.is_alive and one.state != "stopping" for one in found)
 
 
 def _is_dead(actor: str) -> bool:
