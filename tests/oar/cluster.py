@@ -151,7 +151,8 @@ def cluster() -> Iterator[Cluster]:
 def _are_up(made: Cluster) -> bool:
     text = made.run("oarnodes", "-s", code=None).stdout
     # The database may have the nodes before the server listens.
-    return text.count("Alive") >= len(NODES) and not made.run("bash", "-c", "</dev/tcp/login/6666", code=None).returncode
+    connected = made.run("bash", "-c", "</dev/tcp/login/6666", code=None)
+    return text.count("Alive") >= len(NODES) and connected.returncode == 0
 
 
 def _fill_database(made: Cluster, postgres: Path) -> None:
