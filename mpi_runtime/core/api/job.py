@@ -153,11 +153,15 @@ def init(
         )
     if is_running:
         _log_ignored(config, {"runtime_env": runtime_env, **arguments})
+    return Context(_facts())
+
+
+def _facts() -> dict[str, object]:
+    """What `init` returns."""
     questions = running.client().questions
     here, nodes = questions.node_id(), questions.ask(Nodes())
     facts: dict[str, object] = {"address": session.address(), "ranks": sum(len(node.ranks) for node in nodes)}
-    facts |= {"node_id": here, "node_ip_address": next((node.address for node in nodes if node.id == here), "")}
-    return Context(facts)
+    return facts | {"node_id": here, "node_ip_address": next((node.address for node in nodes if node.id == here), "")}
 
 
 def _of_batch_job(address: str | None, arguments: dict[str, object]) -> dict[str, object]:
