@@ -1,8 +1,14 @@
 """Settings of `ray.data`, and their older name."""
 
+import contextlib
 import enum
+import importlib
 
 from mpi_runtime.data import DataContext, ExecutionOptions, ExecutionResources
+
+for _part in ("compute", "fs", "json", "parquet"):  # Ray loads them: programs write `pa.fs` after `import pyarrow`
+    with contextlib.suppress(ImportError):  # the first read reports it
+        importlib.import_module(f"pyarrow.{_part}")
 
 DatasetContext = DataContext
 

@@ -39,6 +39,10 @@ def actors(actor_id: str | None = None, job_id: object = None, actor_state_name:
             "Name": one["name"],
             "State": one["state"],
             "Pid": one["pid"],
+            "JobID": one["job_id"],
+            "NumRestarts": one["num_restarts"],
+            "DeathCause": one["death_cause"],
+            "IsDetached": one["is_detached"],
             "Address": {"NodeID": one["node_id"]},
         }
         for one in list_actors(limit=10_000)

@@ -36,55 +36,67 @@ except ImportError as error:
 
 __all__ = ["safe_print", "tqdm"]
 
+_LOCK = threading.RLock()
+"""Of the bars of a task: the library's own is one for several processes, with a semaphore."""
 
-def tqdm(
-    iterable: Iterable[object] | None = None,
-    desc: str | None = None,
-    total: float | None = None,
-    unit: str | None = None,
-    position: int | None = None,
-) -> Any:
-    """A progress bar around an iterable, or one that `update` advances.
+
+def _is_in_call() -> bool:
+    """Whether this is a task or an actor: a process is one or the driver as long as it has bars."""
+    client = job_or_none()
+    return client is not None and client.executor is not None
+
+
+class tqdm(plain_tqdm):  # type: ignore[misc]  # tqdm has no types
+    """A progress bar around an iterable, or one that `update` advances. It has the methods of tqdm's.
 
         with tqdm(total=100, desc="load", unit="file") as bar:
             bar.update(5)
 
-    Args:
-        desc: a word in front of the bar.
-        total: the number of steps; by default the length of the iterable, if it has one.
-        unit: the name of a step; "it" by default.
-        position: the row, for bars in the driver. Bars of tasks are shown in the order in which they began.
-
-    Returns:
-        An object of the library tqdm, with its methods `update`, `close`, `set_description`, `refresh` and others.
+    It may also be an actor, `remote(tqdm).remote(total=100)`, whose `update` several tasks call.
     """
-    client = job_or_none()
-    kind: Any = _Bar if client is not None and client.executor is not None else plain_tqdm
-    return kind(iterable, desc=desc, total=total, unit="it" if unit is None else unit, position=position)
+
+    def __new__(cls, *_: object, **__: object) -> Any:
+        """Make a bar for this kind of process."""
+        if _is_in_call():
+            cls.monitor_interval = 0  # a thread for bars that do not move would outlive the task
+            cls.set_lock(_LOCK)
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        iterable: Iterable[object] | None = None,
+        desc: str | None = None,
+        total: float | None = None,
+        unit: str | None = None,
+        position: int | None = None,
+        **others: Any,
+    ) -> None:
+        """Begin the bar.
+
+        Args:
+            iterable: what it counts.
+            desc: a word in front of the bar.
+            total: the number of steps; by default the length of the iterable, if it has one.
+            unit: the name of a step; "it" by default.
+            position: the row, for bars in the driver. Bars of tasks are shown in the order in which they began.
+            **others: as of tqdm's, but `file` in tasks. Ray's `flush_interval_s` has no effect.
+        """
+        self._owner = uuid.uuid4().hex if _is_in_call() else ""
+        others.pop("flush_interval_s", None)
+        if self._owner:
+            others["file"], position = io.StringIO(), None
+        super().__init__(iterable, desc=desc, total=total, unit=unit or "it", position=position, **others)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        """Show the bar, in a task as a status line. The library calls this when it has changed, and at the end."""
+        if not self._owner:
+            return bool(super().display(msg, pos))
+        text = str(self) if msg is None else msg
+        os.write(2, status_line(self._owner, text, is_last=self.disable))
+        return True
 
 
 def safe_print(*args: object, **kwargs: Any) -> None:
     """Print in the driver without breaking its bars. In tasks plain `print` does so too."""
     with plain_tqdm.external_write_mode(file=kwargs.get("file")):
         print(*args, **kwargs)
-
-
-class _Bar(plain_tqdm):  # type: ignore[misc]  # tqdm has no types
-    """A bar that writes its text as a status line."""
-
-    monitor_interval = 0
-    """No thread for bars that do not move: it would outlive the task."""
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        self._owner = uuid.uuid4().hex
-        super().__init__(*args, **{**kwargs, "file": io.StringIO(), "position": None})
-
-    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
-        """Write the text of the bar. The library calls this when it has changed, and once more at the end."""
-        del pos
-        text = str(self) if msg is None else msg
-        os.write(2, status_line(self._owner, text, is_last=self.disable))
-        return True
-
-
-_Bar.set_lock(threading.RLock())  # bars of one process: the library's own lock is one for several, with a semaphore

@@ -37,7 +37,8 @@ LEVEL_MAX = 1_000_000
 class Context(Mapping[str, Any]):
     """The result of `init()`: a mapping with facts about the job, and a context manager that ends it.
 
-    The keys are "address" ("local" or "session:NAME"), "ranks" (the number of MPI ranks) and "node_id".
+    The keys are "address" ("local" or "session:NAME"), "ranks" (the number of MPI ranks), "node_id" and
+    "node_ip_address" (the address by which this host reaches others; nothing listens there).
     """
 
     dashboard_url = ""
@@ -152,9 +153,15 @@ def init(
         )
     if is_running:
         _log_ignored(config, {"runtime_env": runtime_env, **arguments})
+    return Context(_facts())
+
+
+def _facts() -> dict[str, object]:
+    """What `init` returns."""
     questions = running.client().questions
-    ranks = sum(len(node.ranks) for node in questions.ask(Nodes()))
-    return Context({"address": session.address(), "ranks": ranks, "node_id": questions.node_id()})
+    here, nodes = questions.node_id(), questions.ask(Nodes())
+    facts: dict[str, object] = {"address": session.address(), "ranks": sum(len(node.ranks) for node in nodes)}
+    return facts | {"node_id": here, "node_ip_address": next((node.address for node in nodes if node.id == here), "")}
 
 
 def _of_batch_job(address: str | None, arguments: dict[str, object]) -> dict[str, object]:

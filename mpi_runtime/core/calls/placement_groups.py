@@ -37,12 +37,27 @@ class PlacementGroup:
     The group lives until `remove_placement_group()` or the end of the job, with or without handles.
     """
 
-    def __init__(self, ref: ObjectRef[Any], bundle_specs: list[dict[str, float]], strategy: str, name: str) -> None:
-        self._ref = ref
-        self.bundle_specs = bundle_specs
+    def __init__(
+        self,
+        ref: ObjectRef[Any] | PlacementGroupID,
+        bundle_specs: list[dict[str, float]] | None = None,
+        strategy: str = "",
+        name: str = "",
+    ) -> None:
+        """Not called by programs, except with the id of a group, which `placement_group_table()` lists.
+
+        Raises:
+            ValueError: no group has this id, or it was removed.
+        """
+        known = None
+        if not isinstance(ref, ObjectRef):
+            known = _group_of(ref)  # the other arguments are Ray's cache
+            ref = known._ref
+        self._ref: ObjectRef[Any] = ref
+        self.bundle_specs: list[dict[str, float]] = known.bundle_specs if known else bundle_specs or []
         """What each bundle reserves: amounts by name."""
-        self.strategy = strategy
-        self.name = name
+        self.strategy: str = known.strategy if known else strategy
+        self.name: str = known.name if known else name
 
     @property
     def id(self) -> PlacementGroupID:
@@ -124,6 +139,17 @@ class PlacementGroup:
 
     def __reduce__(self) -> tuple[object, ...]:
         return PlacementGroup, (self._ref, self.bundle_specs, self.strategy, self.name)
+
+
+def _group_of(id: PlacementGroupID) -> PlacementGroup:
+    """The group with this id."""
+    if not isinstance(id, PlacementGroupID):
+        raise TypeError(f"PlacementGroup() needs a PlacementGroupID, not {id!r}; placement_group() makes a group")
+    found = None if id.is_nil() else running.client().questions.ask(Group(id.binary()))
+    if found is None:
+        raise ValueError(f"There is no placement group with the id {id.hex()}: it was never created, or was removed.")
+    group: PlacementGroup = serialize.loads(found)
+    return group
 
 
 @published("mpi_runtime.util.placement_group")

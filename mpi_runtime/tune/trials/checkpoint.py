@@ -16,6 +16,7 @@ import cloudpickle
 
 import mpi_runtime
 from mpi_runtime.core import published
+from mpi_runtime.errors.optional import load
 from mpi_runtime.files import private
 from mpi_runtime.files.writing import beside, replace_file
 from mpi_runtime.tune.unsupported import advised
@@ -48,6 +49,11 @@ class Checkpoint:
         self.path = os.fspath(path)
         """The directory; empty for one in memory."""
         self._data = data
+
+    @property
+    def filesystem(self) -> Any:
+        """The file system of `path` as an object of pyarrow: the local one."""
+        return load("a file system", "pyarrow.fs", "pyarrow").LocalFileSystem()
 
     _saved_at: int | None = None
     """The number of steps after which a `Trainable` has saved it by hand."""

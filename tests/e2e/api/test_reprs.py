@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import mpi_runtime
-from mpi_runtime import get, remote
+from mpi_runtime import get, nodes, remote
 from mpi_runtime.util import state
 from mpi_runtime.util.scheduling_strategies import DoesNotExist, Exists, In, NotIn
 from tests.helpers import run_program
@@ -59,7 +59,8 @@ def test_labels_and_the_context() -> None:
     )
     context = mpi_runtime.init(ignore_reinit_error=True)
     assert repr(context) == "<job of 1 rank: it ends with shutdown(), with the block of `with`, or with the program>"
-    assert dict(context) == {"address": "local", "ranks": 1, "node_id": "0" * 32}
+    address = nodes()[0]["NodeManagerAddress"]
+    assert dict(context) == {"address": "local", "ranks": 1, "node_id": "0" * 32, "node_ip_address": address}
     found = context._repr_html_()
     assert "<th>NodeName</th>" in found
     assert "`with`" in found

@@ -156,3 +156,32 @@ def test_without_tqdm_the_import_names_the_cure(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(sys.modules, "mpi_runtime.util.tqdm", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install tqdm"):
         importlib.import_module("mpi_runtime.util.tqdm")
+
+
+SHARED = """
+import mpi_runtime
+from mpi_runtime.util import tqdm
+
+mpi_runtime.init(num_cpus=2)
+
+
+@mpi_runtime.remote
+def work(bar):
+    for _ in range(3):
+        mpi_runtime.get(bar.update.remote(1))
+
+
+bar = mpi_runtime.remote(tqdm.tqdm).remote(total=6, desc="shared", flush_interval_s=1.0)
+mpi_runtime.get([work.remote(bar) for _ in range(2)])
+mpi_runtime.get(bar.set_description.remote("all"))
+mpi_runtime.get(bar.close.remote())
+print(isinstance(tqdm.tqdm([1], disable=True), tqdm.tqdm))
+"""
+
+
+def test_a_bar_that_is_an_actor() -> None:
+    """As Ray's documentation shows it. It was a task that returned a bar, and handles had no `update`."""
+    completed = run_program(SHARED).expect(0)
+    assert completed.stdout == "True\n"
+    assert "all: 100%" in completed.stderr
+    assert "6/6" in completed.stderr
