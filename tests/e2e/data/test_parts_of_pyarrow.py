@@ -1,6 +1,10 @@
 """Parts of pyarrow that a program gets with `import ray.data`, as with Ray."""
 
+import pytest
+
 from tests.helpers import run_program
+
+pytest.importorskip("pyarrow")
 
 PARTS = """
 import pyarrow as pa

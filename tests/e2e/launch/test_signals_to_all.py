@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,9 +53,10 @@ def send_to_all(program: Program, number: int) -> None:
     """Send it to all but the launcher, which passes some signals on and ends by others."""
     program.wait_for_line("ready")
     for pid in program.processes():
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if Path(os.fsdecode(words[0])).name.startswith("python") or words[0].startswith(b"mpi"):
-            os.kill(pid, number)
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended, as those do that get the signal
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if Path(os.fsdecode(words[0])).name.startswith("python") or words[0].startswith(b"mpi"):
+                os.kill(pid, number)
 
 
 @pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2", *IN_BATCH_JOBS])

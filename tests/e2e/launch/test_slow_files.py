@@ -57,7 +57,7 @@ def test_a_start_on_one_machine_is_bounded(tmp_path: Path) -> None:
     variables = {**os.environ, "PYTHONPYCACHEPREFIX": f"{tmp_path}/compiled"}
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     counted = ["strace", "-f", "-c", "-e", "trace=%file", "-o", f"{tmp_path}/counts"]
-    for command in ([], counted):
+    for command in ([], [], counted):  # on a busy machine the first may end before all is compiled
         subprocess.run([*command, sys.executable, f"{tmp_path}/app.py"], env=variables, check=True, capture_output=True)
     words = (tmp_path / "counts").read_text().splitlines()[-1].split()
     assert words[-1] == "total"
