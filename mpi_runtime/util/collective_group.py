@@ -143,10 +143,10 @@ class Coordinator:
 
     def leave(self, number: int, rank: int) -> bool:
         """Remove a rank. Returns whether all have left, or ended."""
-        room = self._rooms[number]
-        room.left.add(rank)
-        if number != self._made and room.is_over():
-            del self._rooms[number]
+        if room := self._rooms.get(number):  # it may be gone: the task of a process that leaves late runs elsewhere
+            room.left.add(rank)
+            if number != self._made and room.is_over():
+                del self._rooms[number]
         self._is_over = all(room.is_over() for room in self._rooms.values())
         return self._is_over
 

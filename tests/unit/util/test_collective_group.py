@@ -34,3 +34,5 @@ def test_a_task_that_has_failed_and_joins_from_another_process_leaves_its_rank_o
     assert coordinator.look(0, 0, 0).gone == [1]
     assert coordinator.join(0, 2, "a", b"task 0") == (1, "")
     assert coordinator.meet(1, 0, 0, "barrier", [], [0, 1]).gone == []
+    assert coordinator.join(0, 2, "d", b"task 0") == (2, ""), "the first room is gone"
+    assert not coordinator.leave(0, 0), "a process of the first attempt leaves late"
